@@ -21,7 +21,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import table_text
+from benchmarks.report import in_turns, table_text
 from benchmarks.whole_runs import contest
 from benchmarks.whole_runs.training_run import accelerated
 from configs.load import MODES, load_config, resolve
@@ -90,25 +90,19 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
             f"ablation-{given.mode}-{name}-{repeat}",
             num_tails[name],
         )
-        for name, repeat in contest.in_turns(list(chosen), given.repeats)
+        for name, repeat in in_turns(list(chosen), given.repeats)
     ]
     name_of = {key: technique.name for key, technique in BY_KEY.items()}
     return contest.hold(
-        contest.open_store(given),
         entries,
         lambda entry, folder: {"technique": name_of.get(_key(entry.contender.name), "")},
         given,
     )
 
 
-def against(name: str) -> str:
-    """The row that the ratio of the row ``name`` is to."""
-    return PLAIN if name.startswith("only-") else ALL
-
-
 def ratios(runs: contest.Runs, name: str) -> list[float]:
-    """The row's speed over that of the row it is compared with, of each repeat that has both."""
-    return contest.speed_ratios(runs, name, against(name))
+    """The speed of a row with one technique over plain's, of one without over all's, within each repeat."""
+    return contest.speed_ratios(runs, name, PLAIN if name.startswith("only-") else ALL)
 
 
 def table(result: Mapping[str, Any]) -> str:

@@ -6,10 +6,7 @@ Every run is train_accelerated with the same settings, seeds and number of steps
 curriculum differs. Checkpoints are measured when a run is over, on the held-out ladder, all by the same
 command with the same seed. A step count is where straight lines between the measured points first reach
 --target; one that never does is said so. The mean over the curve (pass@1 averaged over the steps) is less
-noisy, and is given as well. Arms other than the two defaults: skip_ahead (success_rate that also passes over
-tasks without signal) and refill (success_rate that draws anew for groups without signal: more completions for
-the same steps, which is why the completions are in the table). benchmarks.whole_runs.contest says how a
-contest is interrupted and gone on with.
+noisy, and is given as well. benchmarks.whole_runs.contest says how a contest is interrupted and gone on with.
 """
 
 from __future__ import annotations
@@ -29,15 +26,9 @@ from benchmarks.whole_runs.training_run import Contender, accelerated
 from configs.load import load_config
 from pipeline.record.metrics import read_metrics
 
-UNIFORM = "uniform"
-_DEFAULT_ARMS = (UNIFORM, "success_rate")
-# What each arm sets, of the settings that tell arms apart.
-ARMS: Mapping[str, Mapping[str, object]] = {
-    UNIFORM: {"curriculum.enabled": False},
-    "success_rate": {"curriculum.enabled": True},
-    "skip_ahead": {"curriculum.enabled": True, "curriculum.skip_ahead.enabled": True},
-    "refill": {"curriculum.enabled": True, "refill.enabled": True},
-}
+UNIFORM, BY_RATE = "uniform", "success_rate"
+# Whether the curriculum is on in an arm.
+ARMS = {UNIFORM: False, BY_RATE: True}
 _PLAIN: Mapping[str, object] = {
     "curriculum.strategy": "success_rate",
     "curriculum.warmup_steps": 0,
@@ -45,7 +36,7 @@ _PLAIN: Mapping[str, object] = {
     "curriculum.skip_ahead.enabled": False,
     "refill.enabled": False,
 }
-_REPORTED = ("rollout/zero_signal_share", "rollout/pass_rate", "rollout/reward_mean", "rollout/gated_groups")
+_REPORTED = ("rollout/zero_signal_share", "rollout/pass_rate", "rollout/reward_mean")
 
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
@@ -59,10 +50,9 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
             seed=seed,
         )
         for seed in given.seeds
-        for arm in given.arms
+        for arm in ARMS
     ]
     return contest.hold(
-        contest.open_store(given),
         entries,
         lambda entry, folder: {"curve": contest.curve_of(folder, given), **_draws(folder)},
         given,
@@ -71,21 +61,16 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 
 def contender(arm: str, mode: str) -> Contender:
     """The command of an arm."""
-    settings = {f"acceleration.{name}": value for name, value in {**_PLAIN, **ARMS[arm]}.items()}
-    return accelerated(arm, mode, settings)
+    settings = {**_PLAIN, "curriculum.enabled": ARMS[arm]}
+    return accelerated(arm, mode, {f"acceleration.{name}": value for name, value in settings.items()})
 
 
 def _draws(folder: Path) -> dict[str, Any]:
     """What was asked in a run, and what came of it."""
     config, rows = load_config(folder / "config.yaml"), read_metrics(folder / "metrics.jsonl")
-    num_gated = sum(int(row.get("rollout/gated_groups") or 0) for row in rows)
     return {
-        "num_completions": len(rows) * config.completions_per_step + num_gated * config.grpo.num_generations,
-        "means": {
-            metric: statistics.fmean(row.get(metric) or 0.0 for row in rows)
-            for metric in _REPORTED
-            if metric in rows[0]
-        },
+        "num_completions": len(rows) * config.completions_per_step,
+        "means": {metric: statistics.fmean(row.get(metric) or 0.0 for row in rows) for metric in _REPORTED},
         # Draws of each level over the whole run.
         "offered": {key: value for key, value in rows[-1].items() if key.startswith("curriculum/offered")},
     }
@@ -108,14 +93,12 @@ def table(result: Mapping[str, Any]) -> str:
         f"{settings['model']}, mode {settings['mode']}, {settings['steps']} steps, {settings['tasks']}, "
         f"{settings['samples']} samples a task; each cell one value a seed."
     )
-    paragraphs = [table_text(head, rows, above=above)]
-    for arm in ARMS:
-        gains = above_uniform(runs, arm)
-        if arm != UNIFORM and gains:
-            each = ", ".join(f"{100 * value:+.1f}" for value in gains)
-            mean = f"{100 * statistics.fmean(gains):+.1f} points"
-            paragraphs.append(f"{arm} minus {UNIFORM}, mean over the curve: {mean} ({each}).")
-    return "\n\n".join(paragraphs)
+    text = table_text(head, rows, above=above)
+    if gains := above_uniform(runs):
+        each = ", ".join(f"{100 * value:+.1f}" for value in gains)
+        mean = f"{100 * statistics.fmean(gains):+.1f} points"
+        text += f"\n\n{BY_RATE} minus {UNIFORM}, mean over the curve: {mean} ({each})."
+    return text
 
 
 def _row(arm: str, own: Sequence[Mapping[str, Any]], target: float) -> list[str]:
@@ -130,18 +113,17 @@ def _row(arm: str, own: Sequence[Mapping[str, Any]], target: float) -> list[str]
     ]
 
 
-def above_uniform(runs: Mapping[str, Any], arm: str) -> list[float]:
-    """Mean over the curve of ``arm`` minus that of uniform draws, of every seed that has both."""
+def above_uniform(runs: Mapping[str, Any]) -> list[float]:
+    """Mean over the curve of draws by pass rate minus that of uniform ones, of every seed that has both."""
     return [
         mean_over_curve(own["curve"]) - mean_over_curve(other["curve"])
-        for own, other in contest.pairs(runs, arm, UNIFORM)
+        for own, other in contest.pairs(runs, BY_RATE, UNIFORM)
     ]
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends the process with a message for one that cannot be run."""
     parser = contest.options(__doc__, "curriculum")
-    parser.add_argument("--arms", nargs="+", choices=tuple(ARMS), default=list(_DEFAULT_ARMS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="of the runs (%(default)s)")
     parser.add_argument("--mode", default="balanced", help="the mode of all arms (%(default)s)")
     parser.add_argument("--target", type=float, default=0.12, help="pass@1 to be reached (%(default)s)")

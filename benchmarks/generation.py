@@ -74,7 +74,9 @@ class Contender(Worker):
         super().__init__(
             name,
             "benchmarks.generation_contender:Hosted",
-            *(name if name in (*_RIVALS, _TIMED) else "own", config, model_path),
+            name,
+            config,
+            model_path,
             environment={**contender_environment(name, config), "HF_HUB_OFFLINE": "1"},
         )
 

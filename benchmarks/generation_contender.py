@@ -223,16 +223,11 @@ class TransformersGenerate(Contender):
 
 
 class Hosted:
-    """One contender, with the prompts of all tasks."""
+    """One contender, with the prompts of all tasks; who is not named below is the pipeline's own engine."""
 
-    def __init__(self, kind: str, config: Config, model_path: str) -> None:
-        kinds = {
-            "own": OwnEngine,
-            "timed": TimedEngine,
-            "vllm_defaults": VllmDefaults,
-            "transformers": TransformersGenerate,
-        }
-        self._contender: Contender = kinds[kind](config, model_path)
+    def __init__(self, name: str, config: Config, model_path: str) -> None:
+        kinds = {"timed": TimedEngine, "vllm_defaults": VllmDefaults, "transformers": TransformersGenerate}
+        self._contender: Contender = kinds.get(name, OwnEngine)(config, model_path)
         tokenizer = load_tokenizer(model_path, trust_remote_code=False)
         prefill = config.generation.assistant_prefill
         self._prompts = {

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.report import RESULTS, positive, table_text
+from benchmarks.report import RESULTS, in_turns, positive, table_text
 from benchmarks.whole_runs import contest
 from benchmarks.whole_runs.training_run import Contender, accelerated
 from configs.load import MODES, load_config
@@ -46,7 +46,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     num_tails = {mode: contest.steps_ahead(load_config(given.config, mode, given.set)) for mode in MODES}
     entries = [
         whole_run(name, repeat, given.seed + repeat, given, num_tail=num_tails.get(name, 0))
-        for name, repeat in contest.in_turns(given.only, given.repeats)
+        for name, repeat in in_turns(given.only, given.repeats)
     ]
     if given.baseline_steps is not None:
         shorter = {"num_steps": given.baseline_steps, "num_warmup": 1}
@@ -56,7 +56,6 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
             name = entry.contender.name
             raise ValueError(f"--steps {entry.num_steps}: {name} has {num} steps that are not counted")
     return contest.hold(
-        contest.open_store(given),
         entries,
         lambda entry, folder: {"curve": contest.curve_of(folder, given) if given.curve else []},
         given,
@@ -78,6 +77,14 @@ def whole_run(
     )
 
 
+def add_only_option(parser: argparse.ArgumentParser) -> None:
+    """Which of the contenders run; TRL with vLLM only where it is asked for."""
+    default = [name for name in CONTENDERS if name != BASELINE_VLLM]
+    parser.add_argument(
+        "--only", nargs="+", choices=CONTENDERS, default=default, help=f"default: all but {BASELINE_VLLM}"
+    )
+
+
 def times_baseline(runs: contest.Runs, name: str, baseline: str = BASELINE) -> str:
     """The median of the speeds over the baseline's, with each of them; empty where there is none."""
     times = contest.speed_ratios(runs, name, baseline)
@@ -86,23 +93,14 @@ def times_baseline(runs: contest.Runs, name: str, baseline: str = BASELINE) -> s
 
 
 def with_signal(runs: contest.Runs, name: str) -> str:
-    """The median of trained samples/s whose groups had a gradient, and how many times the baseline's that is.
-
-    Empty where a run does not say how many had none.
-    """
-    speeds = {key: _with_signal(run) for key, run in runs.items()}
-    own = contest.runs_of(speeds, name)
-    if None in own.values():
-        return ""
-    both = contest.pairs(speeds, name, BASELINE)
-    times = [one / other for one, other in both if other]
-    said = f"{statistics.median(own.values()):.2f}"
+    """The median of trained samples/s whose groups had a gradient, and how many times the baseline's."""
+    speeds = {
+        key: run["speed"]["samples_per_s"] * (1 - run["speed"]["means"]["rollout/zero_signal_share"])
+        for key, run in runs.items()
+    }
+    times = [one / other for one, other in contest.pairs(speeds, name, BASELINE) if other]
+    said = f"{statistics.median(contest.runs_of(speeds, name).values()):.2f}"
     return f"{said} ({statistics.median(times):.2f})" if times else said
-
-
-def _with_signal(run: Mapping[str, Any]) -> float | None:
-    share = run["speed"].get("means", {}).get("rollout/zero_signal_share")
-    return None if share is None else float(run["speed"]["samples_per_s"] * (1 - share))
 
 
 def table(result: Mapping[str, Any]) -> str:
@@ -155,7 +153,7 @@ def _row(name: str, own: Sequence[Mapping[str, Any]], times: Sequence[str], targ
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends the process with a message for one that cannot be run."""
     parser = contest.options(__doc__, "modes")
-    contest.add_only_option(parser, CONTENDERS, without=[BASELINE_VLLM])
+    add_only_option(parser)
     parser.add_argument("--repeats", type=positive, default=2, help="runs of each contender (%(default)s)")
     parser.add_argument(
         "--warmup", type=positive, default=12, help="steps that are not counted (%(default)s)"

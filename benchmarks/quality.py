@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.modes import BASELINE, BASELINE_VLLM, CONTENDERS, whole_run
+from benchmarks.modes import BASELINE, CONTENDERS, add_only_option, whole_run
 from benchmarks.report import percent, table_text
 from benchmarks.whole_runs import contest
 from benchmarks.whole_runs.training_run import checkpoints, pass_at_1
@@ -52,7 +52,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         }
 
     entries = [whole_run(name, seed, seed, given) for seed in given.seeds for name in given.only]
-    return contest.hold(store, entries, record, given)
+    return contest.hold(entries, record, given)
 
 
 def difference(left: Sequence[Counts], right: Sequence[Counts]) -> Estimate:
@@ -118,7 +118,7 @@ def table(result: Mapping[str, Any]) -> str:
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends the process with a message for one that cannot be run."""
     parser = contest.options(__doc__, "quality")
-    contest.add_only_option(parser, CONTENDERS, without=[BASELINE_VLLM])
+    add_only_option(parser)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="of the runs")
     contest.add_measured_options(parser)
     return parser.parse_args(arguments)

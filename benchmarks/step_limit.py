@@ -26,11 +26,12 @@ import torch
 
 from benchmarks.report import circumstances, make_parser, positive, publish, table_text
 from benchmarks.train_step.job import precision_of
-from benchmarks.train_step.profile import linear_shapes, measure_limit, shape_in
+from benchmarks.train_step.profile import linear_shapes, measure_limit
 from benchmarks.whole_runs.contest import steps_ahead
 from configs.finished import load_finished
 from pipeline.messages import TrainBatch
 from pipeline.models.find import resolve_model
+from pipeline.planning.memory_estimate import read_shape
 from pipeline.record.ledger_tables import reading
 from pipeline.record.metrics import read_metrics
 from pipeline.rollouts.batch import make_batch
@@ -69,7 +70,7 @@ def machine_rates(folder: str) -> dict[str, Any]:
 
 def needed(folder: str, batch: TrainBatch, *, is_lora: bool, has_kl: bool = False) -> dict[str, float]:
     """Operations by stage of a step that writes ``batch`` and trains on it; ``has_kl``: with a reference."""
-    shape = shape_in(folder)
+    shape = read_shape(Path(folder) / "config.json")
     trained = [sample for sample in batch.samples if has_kl or sample.advantage != 0]
     flops = needed_flops(shape, trained)
     return {

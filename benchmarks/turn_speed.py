@@ -17,7 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.report import table_text
+from benchmarks.report import in_turns, table_text
 from benchmarks.whole_runs import contest
 from benchmarks.whole_runs.training_run import accelerated
 from configs.load import MODES, load_config
@@ -38,9 +38,9 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
             f"turn-speed-{CONTENDERS[name]}-{repeat}",
             num_tail,
         )
-        for name, repeat in contest.in_turns(list(CONTENDERS), given.repeats)
+        for name, repeat in in_turns(list(CONTENDERS), given.repeats)
     ]
-    return contest.hold(contest.open_store(given), entries, lambda entry, folder: {}, given)
+    return contest.hold(entries, lambda entry, folder: {}, given)
 
 
 def tokens_per_s(run: Mapping[str, Any]) -> float:

@@ -5,9 +5,9 @@
 The loops, the buffer, the ledger, the reward pool and the queues are the pipeline's own; generator, reward
 workers and trainer are Ray actors that sleep for recorded costs, so that two cores hold them all. Lengths of
 completions, seconds of scores, the optimiser's share of training and the cost of a weight update in relation
-to a step are those of recorded runs. A mix scales the three stages so that one of them takes --step-s seconds
-a step by itself, and each of the others --others of that; "recorded" leaves them in the relation in which the
-run measured them, with 1 generator and with 4. "synchronous" generates all, then scores all, then trains;
+to a step are those of recorded runs. A mix scales the three stages so that one of them takes STEP_S seconds a
+step by itself, and each of the others OTHERS of that; "recorded" leaves them in the relation in which the run
+measured them, with 1 generator and with 4. "synchronous" generates all, then scores all, then trains;
 "on-policy overlap" is max_staleness 0 with streamed steps; "asynchronous" is max_staleness 1, "two steps
 ahead" 2.
 """
@@ -34,6 +34,9 @@ from pipeline.planning.plan import in_turn, step_time
 STAGES = ("generation", "rewards", "training")
 # Mixes as the run measured them, by their number of generators.
 RECORDED = {"recorded": 1, "recorded, 4 generators": 4}
+STEP_S, OTHERS = 3.0, 0.6
+# Completions that a generator writes at once, and reward workers.
+_NUM_PLACES, _NUM_WORKERS = 16, 4
 _NUM_FILLING = 3
 _PROFILE = RESULTS / "train_step_profile_cpu.json"
 
@@ -58,19 +61,19 @@ def read_recorded() -> Recorded:
     )
 
 
-def make_costs(mix: str, others: float, step_s: float, recorded: Recorded, shape: Shape) -> StageCosts:
-    """Costs for which a step takes the slowest stage ``step_s`` seconds by itself, and the others a share.
+def make_costs(mix: str, recorded: Recorded, shape: Shape) -> StageCosts:
+    """Costs for which a step takes the slowest stage STEP_S seconds by itself, and the others a share.
 
-    ``mix`` names that stage, or is one of RECORDED: with one generator the slowest then takes ``step_s``.
+    ``mix`` names that stage, or is one of RECORDED: with one generator the slowest then takes STEP_S.
     The part of a recorded weight update in which generation went on is taken to be the trainer's own.
     """
     record = recorded.run
     if mix in RECORDED:
-        scale = step_s / max(record.own_s.values())
+        scale = STEP_S / max(record.own_s.values())
         own_s = {stage: scale * seconds for stage, seconds in record.own_s.items()}
     else:
-        scale = step_s / record.step_s
-        own_s = {stage: step_s * (1.0 if stage == mix else others) for stage in STAGES}
+        scale = STEP_S / record.step_s
+        own_s = {stage: STEP_S * (1.0 if stage == mix else OTHERS) for stage in STAGES}
     update_s, pause_s = scale * record.update_s, scale * record.pause_s
     generation_s = (own_s["generation"] - pause_s) * shape.num_generating / shape.num_completions
     scoring_s = own_s["rewards"] * shape.num_reward_workers / shape.num_completions
@@ -130,14 +133,14 @@ async def measure(given: argparse.Namespace) -> list[dict[str, Any]]:
     shape = Shape(
         groups_per_step=record.groups_per_step,
         num_generations=record.num_generations,
-        num_generating=given.places,
-        num_reward_workers=given.workers,
+        num_generating=_NUM_PLACES,
+        num_reward_workers=_NUM_WORKERS,
     )
     rows = []
     pool = start_rewards(make_config("asynchronous", shape, given.steps))
     try:
         for mix in given.mixes:
-            costs = make_costs(mix, given.others, given.step_s, recorded, shape)
+            costs = make_costs(mix, recorded, shape)
             own = replace(shape, num_generators=RECORDED.get(mix, 1))
             for order in get_args(Order):
                 steps = await run(order, costs, own, pool, given.steps)
@@ -164,7 +167,7 @@ def planned_s(rows: Sequence[dict[str, Any]], row: dict[str, Any]) -> float | No
 
 
 def _figures(order: Order, costs: StageCosts, shape: Shape, steps: Steps) -> dict[str, Any]:
-    seconds, waited_s = ([step[name] or 0.0 for step in steps] for name in ("step/seconds", "rollout/wait_s"))
+    seconds = [step["step/seconds"] or 0.0 for step in steps]
     step_s = statistics.fmean(seconds[_NUM_FILLING:])
     own = own_times(costs, shape, order)
     figures = {
@@ -172,7 +175,6 @@ def _figures(order: Order, costs: StageCosts, shape: Shape, steps: Steps) -> dic
         "own_s": own,
         "longest_s": max(costs.completion_s),
         "ratio": step_s / max(own.values()),
-        "trainer_waited_s": statistics.fmean(waited_s[_NUM_FILLING:]),
         "seconds": seconds,
     }
     if order == "on-policy overlap":
@@ -203,24 +205,12 @@ def table(result: dict[str, Any]) -> str:
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = make_parser(__doc__)
-    parser.add_argument(
-        "--step-s", type=float, default=3.0, help="the slowest stage's own time (%(default)s)"
-    )
-    parser.add_argument(
-        "--others", type=float, default=0.6, help="the other stages' share of it (%(default)s)"
-    )
     parser.add_argument("--steps", type=int, default=15, help="steps of each run (%(default)s)")
-    parser.add_argument(
-        "--places", type=int, default=16, help="completions that a generator writes at once (%(default)s)"
-    )
-    parser.add_argument("--workers", type=int, default=4, help="reward workers (%(default)s)")
     mixes = [*STAGES, *RECORDED]
     parser.add_argument("--mixes", nargs="+", choices=mixes, default=mixes, help="default: all")
     given = parser.parse_args(arguments)
     if given.steps <= _NUM_FILLING:
         parser.error(f"--steps: value {given.steps}: more than {_NUM_FILLING}, which fill the pipeline")
-    if not 0.0 < given.others <= 1.0 or given.step_s <= 0.0:
-        parser.error("--others: above 0 and at most 1; --step-s: above 0")
     return given
 
 
@@ -229,7 +219,8 @@ def main() -> None:
     given = parse_arguments()
     with running_ray():
         rows = asyncio.run(measure(given))
-    settings = {key: getattr(given, key) for key in ("step_s", "others", "steps", "places", "workers")}
+    sizes = {"step_s": STEP_S, "others": OTHERS, "places": _NUM_PLACES, "workers": _NUM_WORKERS}
+    settings = {"steps": given.steps, **sizes}
     publish({"settings": settings, "rows": rows, **circumstances("ray")}, table, given)
 
 

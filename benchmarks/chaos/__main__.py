@@ -14,7 +14,6 @@ Prints a table and, last, one line of JSON; exit status 1 when anything is amiss
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import statistics
 import sys
@@ -118,7 +117,6 @@ def _disturbed(
         "seconds": round(report.seconds, 1),
         "num_resumes": report.num_resumes,
         "num_restarts": report.num_restarts,
-        "gone_s": round(report.gone_s, 2),
         "faults": faults,
     }
 
@@ -181,10 +179,6 @@ def main() -> int:
     parser.add_argument("--orphan-deadline", type=float, default=30.0, help="seconds for processes to go")
     parser.add_argument("--keep", type=Path, help="folder for the runs: notes, and what failed")
     given = parser.parse_args()
-    # The runs' commands find the project wherever they are started.
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-    ).rstrip(os.pathsep)
     folder = given.keep or Path(tempfile.mkdtemp(prefix="code-grpo-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
     try:

@@ -84,8 +84,7 @@ class Kill:
 class Report:
     """What became of a case. ``faults`` is empty when all is as it must be.
 
-    ``step_times_s`` are the moments since the start at which steps were finished; ``gone_s`` is the longest
-    that processes outlived their driver.
+    ``step_times_s`` are the moments since the start at which steps were finished.
     """
 
     num_kills: int = 0
@@ -93,7 +92,6 @@ class Report:
     num_restarts: int = 0
     statuses: list[int] = field(default_factory=list)
     seconds: float = 0.0
-    gone_s: float = 0.0
     step_times_s: list[float] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
@@ -134,12 +132,9 @@ def _start(case: Case, kills: list[Kill], random: Random, report: Report, starte
                 report.num_kills += 1
                 del kills[0]
             time.sleep(_POLL_S)
-    begun = time.monotonic()
     # Every process that the command has started must go by itself.
     if stayed := wait_until_gone(process, others, case.orphan_deadline_s):
         report.faults.append(f"{len(stayed)} orphans after {case.orphan_deadline_s:.0f} s: {told(stayed)}")
-    else:
-        report.gone_s = max(report.gone_s, time.monotonic() - begun)
     return process.returncode
 
 

@@ -24,8 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.gpu.hardware import gpu_circumstances
-from benchmarks.gpu.stage import Figures, Terms
+from benchmarks.gpu.stage import Figures, Terms, gpu_circumstances
 from benchmarks.processes import Worker
 from benchmarks.report import (
     RESULTS,
@@ -59,8 +58,8 @@ _TRAINER: Final = ("transformers", "peft")
 STAGES: Final[Mapping[str, Planned]] = {
     "kernels": Planned(target="benchmarks.gpu.kernels:Kernels", needs=_TRAINER, limit_s=300),
     "train_step": Planned(target="benchmarks.gpu.train_step:TrainStep", needs=_TRAINER, limit_s=720),
-    "memory": Planned(target="benchmarks.gpu.memory:Memory", needs=_TRAINER, limit_s=420),
-    "sharding": Planned(target="benchmarks.gpu.sharding:Sharding", needs=_TRAINER, limit_s=120),
+    "memory": Planned(target="benchmarks.gpu.trainer:Memory", needs=_TRAINER, limit_s=420),
+    "sharding": Planned(target="benchmarks.gpu.trainer:Sharding", needs=_TRAINER, limit_s=120),
     "generation": Planned(
         target="benchmarks.gpu.generation:Generation", needs=(*_TRAINER, "vllm"), limit_s=900
     ),

@@ -13,6 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from benchmarks.gpu.stage import Figures, Stage
 from benchmarks.train_step.inputs import job_config, make_inputs
 from benchmarks.train_step.job import VARIANTS, BatchSpec, StepJob
+from benchmarks.train_step.profile import wait_for
 from benchmarks.train_step.worker import distance, norm_of, run_job
 from pipeline.training.attention import RowKernel, make_layout, row_attention
 from pipeline.training.rows import Tree
@@ -113,32 +114,25 @@ class Kernels(Stage):
 
     def _timed(self, run: Callable[[], None]) -> Figures:
         """Forward and backward of the same sequences, whichever way they are laid out."""
-        num_repeats = 1 if self.terms.is_tiny else 5
+        is_cuda, num_repeats = self.terms.device == "cuda", 1 if self.terms.is_tiny else 5
         run()
-        self._wait()
-        self._reset_peak()
+        wait_for(self.terms.device)
+        if is_cuda:
+            torch.cuda.reset_peak_memory_stats()
         seconds = []
         for _ in range(num_repeats):
             started = time.perf_counter()
             run()
-            self._wait()
+            wait_for(self.terms.device)
             seconds.append(time.perf_counter() - started)
         num_tokens = sum(_lengths(self._row))
         figures = {
             "ms": 1e3 * statistics.median(seconds),
             "tokens_per_s": num_tokens / statistics.median(seconds),
         }
-        if self.terms.device == "cuda":
+        if is_cuda:
             figures["peak_mb"] = torch.cuda.max_memory_allocated() / _MIB
         return figures
-
-    def _wait(self) -> None:
-        if self.terms.device == "cuda":
-            torch.cuda.synchronize()
-
-    def _reset_peak(self) -> None:
-        if self.terms.device == "cuda":
-            torch.cuda.reset_peak_memory_stats()
 
 
 def _trees(num_tokens: int) -> tuple[Tree, ...]:

@@ -1,7 +1,8 @@
-"""What every stage of the battery has: its terms, its parts, and models of random weights to measure with.
+"""What every stage of the battery has: its terms, its parts, the card, and models of random weights.
 
 A stage runs in a process of its own, and is asked for one part after another. Imports nothing heavy: the
-models' libraries are loaded where they are needed.
+models' libraries are loaded where they are needed. What the card is nvidia-smi tells: no context is made on
+it for that.
 """
 
 from __future__ import annotations
@@ -9,14 +10,18 @@ from __future__ import annotations
 import contextlib
 import gc
 import shutil
+import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
+from benchmarks.report import circumstances
+
 Figures = dict[str, Any]
 Device = Literal["cpu", "cuda"]
 
+_PACKAGES = ("torch", "transformers", "vllm", "trl", "ray", "peft", "pydantic", "triton")
 _END = "<end>"
 _FENCE = "```"
 
@@ -135,3 +140,32 @@ def _byte_tokenizer() -> Any:
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = decoders.ByteLevel()
     return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=_END, pad_token=_END)  # type: ignore[no-untyped-call]
+
+
+def gpu_circumstances() -> dict[str, Any]:
+    """``hardware`` and ``versions`` of benchmarks.report, with the cards, their memory and CUDA's version."""
+    # Imported here: it takes seconds.
+    import torch
+
+    found = circumstances(*_PACKAGES)
+    cards = [
+        dict(zip(("name", "driver", "memory_mb"), line.split(", "), strict=True))
+        for line in _ask("name,driver_version,memory.total")
+    ]
+    found["hardware"]["gpus"] = cards
+    found["versions"] |= {"torch": torch.__version__, "cuda": torch.version.cuda or "none"}
+    return found
+
+
+def used_mb() -> int:
+    """Memory of all cards that is in use."""
+    return sum(int(line) for line in _ask("memory.used"))
+
+
+def _ask(fields: str) -> list[str]:
+    try:
+        command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
+        said = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    except OSError:
+        return []
+    return [line.strip() for line in said.stdout.splitlines() if line.strip()] if said.returncode == 0 else []

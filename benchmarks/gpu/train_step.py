@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.gpu.stage import Figures, Stage
 from benchmarks.train_step.__main__ import measure
 from benchmarks.train_step.inputs import job_config, make_inputs
 from benchmarks.train_step.job import VARIANTS, BatchSpec, StepJob
+from benchmarks.train_step.profile import wait_for
 from pipeline.training.trainer import Trainer
 
 _ROWS = ("trl-bf16", "all", "all-compiled")
@@ -87,8 +87,7 @@ class TrainStep(Stage):
             started = time.perf_counter()
             for _ in range(_NUM_PROFILED):
                 trainer.step(inputs.batch)
-            if is_cuda:
-                torch.cuda.synchronize()
+            wait_for(self.terms.device)
             wall_s = time.perf_counter() - started
         # What runs on the card, and not once more what began it; spans that were named around it neither.
         wanted = "CUDA" if is_cuda else "CPU"

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import configs
-from benchmarks.gpu.hardware import used_mb
-from benchmarks.gpu.stage import Figures, Stage
+from benchmarks.gpu.stage import Figures, Stage, used_mb
 from benchmarks.processes import run_command
 from benchmarks.report import rows_of
 from benchmarks.whole_runs.training_run import speed_of

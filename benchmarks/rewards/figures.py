@@ -15,7 +15,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -116,7 +115,7 @@ def cache_times(completions: Sequence[RealCompletion], num_rounds: int) -> dict[
         for _ in range(num_rounds):
             times_s["key"].append(_seconds(lambda pair: keys.key(*pair), pairs))
             times_s["key_and_look_up"].append(_seconds(lambda pair: cache.get(keys.key(*pair)), pairs))
-            times_s["score"].append(_seconds(lambda one: scorer.score(one.task, one.text), completions))
+            times_s["score"].append(_score_seconds(scorer, completions))
         assert cache.counts.num_misses == num_misses
     return {
         **{f"{name}_us": round(1e6 * statistics.median(t) / len(pairs), 2) for name, t in times_s.items()},
@@ -157,11 +156,8 @@ def throughput(completions: Sequence[RealCompletion], num_rounds: int, num_worke
     try:
         with start_sandbox(_EXECUTION) as sandbox, Scorer(_REWARDS, _EXECUTION, None, sandbox) as scorer:
             for _ in range(num_rounds):
-                serial, serial_s = _timed(lambda: [scorer.score(one.task, one.text) for one in completions])
-                pooled, pooled_s = _timed(lambda: asyncio.run(_score_all(pool, completions)))
-                rates["serial"].append(len(completions) / serial_s)
-                rates["pool"].append(len(completions) / pooled_s)
-                num_unequal = _num_unequal(serial, pooled)
+                rates["serial"].append(len(completions) / _score_seconds(scorer, completions))
+                rates["pool"].append(len(completions) / _timed(asyncio.run, _score_all(pool, completions)))
     finally:
         pool.close()
     return {
@@ -172,37 +168,32 @@ def throughput(completions: Sequence[RealCompletion], num_rounds: int, num_worke
         "rounds_serial_per_s": [round(rate, 1) for rate in rates["serial"]],
         "num_completions": len(completions),
         "num_workers": num_workers,
-        "num_unequal": num_unequal,
     }
 
 
 def replay(completions: Sequence[RealCompletion], warmed_by: Sequence[RealCompletion] = ()) -> dict[str, Any]:
     """Score a recorded run in its order, with a cache and without, in one process.
 
-    ``warmed_by`` is a run whose verdicts the cache holds already. ``saved_s`` is the cache's own account.
+    ``warmed_by`` is a run whose verdicts the cache holds already.
     """
     cache = RewardCache(max_size=RewardCacheConfig().max_size)
     with start_sandbox(_EXECUTION) as sandbox:
         with Scorer(_REWARDS, _EXECUTION, None, sandbox) as scorer:
-            plain, without_s = _timed(lambda: [scorer.score(one.task, one.text) for one in completions])
+            without_s = _score_seconds(scorer, completions)
         with Scorer(_REWARDS, _EXECUTION, cache, sandbox) as scorer:
-            for one in warmed_by:
-                scorer.score(one.task, one.text)
-            before = replace(cache.counts)
-            cached, with_s = _timed(lambda: [scorer.score(one.task, one.text) for one in completions])
+            _score_seconds(scorer, warmed_by)
+            num_before = cache.counts.num_hits
+            with_s = _score_seconds(scorer, completions)
         with Scorer(_REWARDS, _EXECUTION, None, sandbox) as scorer:
             # Before and after: what comes first finds everything cold.
-            _, again_s = _timed(lambda: [scorer.score(one.task, one.text) for one in completions])
-    without_s = (without_s + again_s) / 2
-    num_hits = cache.counts.num_hits - before.num_hits
+            without_s = (without_s + _score_seconds(scorer, completions)) / 2
+    num_hits = cache.counts.num_hits - num_before
     return {
         "num_completions": len(completions),
         "hit_rate": round(num_hits / len(completions), 4),
         "seconds_without": round(without_s, 2),
         "seconds_with": round(with_s, 2),
-        "saved_s": round(cache.counts.saved_s - before.saved_s, 2),
         "saved_share": round(1 - with_s / without_s, 4),
-        "num_unequal": _num_unequal(plain, cached),
     }
 
 
@@ -234,9 +225,9 @@ def batches_of_64(
         for batch in batches:
             walls_s["trl"].append(_time_trl(batch, scorer))
             walls_s["plain"].append(_time_plain(batch, ruff, sandbox))
-            walls_s["pool"].append(_timed(asyncio.run, _score_all(pool, batch))[1])
+            walls_s["pool"].append(_timed(asyncio.run, _score_all(pool, batch)))
             coming = _score_as_they_come(beside, batch, generation_s)
-            walls_s["left"].append(_timed(asyncio.run, coming)[1] - generation_s)
+            walls_s["left"].append(_timed(asyncio.run, coming) - generation_s)
     return {
         **{f"{name}_s": round(statistics.median(seconds), 3) for name, seconds in walls_s.items()},
         **{f"{name}_to_pool": _median_ratio(walls_s[name], walls_s["pool"]) for name in ("trl", "plain")},
@@ -248,27 +239,27 @@ def batches_of_64(
     }
 
 
-async def _score_as_they_come(
-    pool: RewardPool, batch: Sequence[RealCompletion], generation_s: float
-) -> list[RewardResult]:
+async def _score_as_they_come(pool: RewardPool, batch: Sequence[RealCompletion], generation_s: float) -> None:
     """The last completion comes after ``generation_s``."""
     start = time.perf_counter()
     async with asyncio.TaskGroup() as group:
-        jobs = []
         for number, one in enumerate(batch, start=1):
             await asyncio.sleep(start + generation_s * number / len(batch) - time.perf_counter())
-            jobs.append(group.create_task(pool.score(one.task, one.text)))
-    return [job.result() for job in jobs]
+            group.create_task(pool.score(one.task, one.text))
 
 
-async def _score_all(pool: RewardPool, completions: Sequence[RealCompletion]) -> list[RewardResult]:
-    return await asyncio.gather(*(pool.score(one.task, one.text) for one in completions))
+async def _score_all(pool: RewardPool, completions: Sequence[RealCompletion]) -> None:
+    await asyncio.gather(*(pool.score(one.task, one.text) for one in completions))
+
+
+def _score_seconds(scorer: Scorer, completions: Sequence[RealCompletion]) -> float:
+    return _seconds(lambda one: scorer.score(one.task, one.text), completions)
 
 
 def _time_trl(batch: Sequence[RealCompletion], scorer: Scorer) -> float:
     reward = make_reward_function({one.task.task_id: one.task for one in batch}, scorer)
     prompts, texts = [one.task.prompt for one in batch], [one.text for one in batch]
-    return _timed(lambda: reward(prompts, texts, task_id=[one.task.task_id for one in batch]))[1]
+    return _timed(lambda: reward(prompts, texts, task_id=[one.task.task_id for one in batch]))
 
 
 def _time_plain(batch: Sequence[RealCompletion], linter: Linter, sandbox: SandboxPool) -> float:
@@ -278,11 +269,6 @@ def _time_plain(batch: Sequence[RealCompletion], linter: Linter, sandbox: Sandbo
             sandbox.run(execution_request(one.task, code, _EXECUTION))
 
     return _seconds(judge, batch)
-
-
-def _num_unequal(one: Sequence[RewardResult], other: Sequence[RewardResult]) -> int:
-    """How many verdicts differ; infrastructure errors (NaN) differ from all."""
-    return sum(a.reward != b.reward or a.breakdown != b.breakdown for a, b in zip(one, other, strict=True))
 
 
 def _median_ratio(one: Sequence[float], other: Sequence[float]) -> float:
@@ -314,11 +300,11 @@ def _filler() -> RewardResult:
     )
 
 
-def _timed(work: Callable[..., Item], *arguments: object) -> tuple[Item, float]:
+def _timed(work: Callable[..., object], *arguments: object) -> float:
     start = time.perf_counter()
-    result = work(*arguments)
-    return result, time.perf_counter() - start
+    work(*arguments)
+    return time.perf_counter() - start
 
 
 def _seconds(work: Callable[[Item], object], items: Sequence[Item]) -> float:
-    return _timed(lambda: [work(item) for item in items])[1]
+    return _timed(lambda: [work(item) for item in items])

@@ -1,7 +1,7 @@
 """The training step against TRL's: speed and memory of each technique, alone and left out, and its gradient.
 
     python -m benchmarks.train_step --output benchmarks/results/train_step_cpu.json
-    python -m benchmarks.train_step --rows trl-autocast plain all --batch long
+    python -m benchmarks.train_step --rows trl-autocast plain all
     python -m benchmarks.train_step --profile
     python -m benchmarks.train_step --model qwen2.5-coder-0.5b-instruct --batch runs/coder_step.json.gz
     python -m benchmarks.train_step --device cuda --model FOLDER --batch random
@@ -30,6 +30,7 @@ from typing import Any, Final
 from benchmarks.report import (
     add_cores_option,
     circumstances,
+    in_turns,
     make_parser,
     own_cores,
     positive,
@@ -63,13 +64,11 @@ def measure(
     job = replace(job, num_steps=-(-num_repeats // num_rounds))
     steps: dict[str, list[float]] = {name: [] for name in job.variants}
     peaks: dict[str, float] = dict.fromkeys(job.variants, 0.0)
-    for index in range(num_rounds):
-        # Every other round runs backwards: nobody is always behind the same neighbour.
-        for name in job.variants[:: -1 if index % 2 else 1]:
-            done = run_worker(replace(job, task="time", variants=(name,)), timeout_s)
-            steps[name] += done["step_s"]
-            peaks[name] = max(peaks[name], done["peak_mb"])
-            print(f"round {index + 1}, {name}: {done['step_s']}", file=sys.stderr, flush=True)
+    for name, index in in_turns(job.variants, num_rounds):
+        done = run_worker(replace(job, task="time", variants=(name,)), timeout_s)
+        steps[name] += done["step_s"]
+        peaks[name] = max(peaks[name], done["peak_mb"])
+        print(f"round {index + 1}, {name}: {done['step_s']}", file=sys.stderr, flush=True)
     limit = run_worker(replace(job, task="limit"), timeout_s)
     compared = tuple(name for name in job.variants if not VARIANTS[name].has_adapters)
     check = replace(job, task="check", variants=compared)
@@ -219,7 +218,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     batch.add_argument(
         "--batch",
         default="short",
-        help="short, long, random, or a file of benchmarks.recording (%(default)s)",
+        help="short, random, or a file of benchmarks.recording (%(default)s)",
     )
     batch.add_argument("--groups", type=positive, default=8, help="random: prompts")
     batch.add_argument("--generations", type=positive, default=8, help="random: completions of each")
@@ -231,9 +230,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         parser.error(f"--repeats: value {given.repeats}: at least one for each of {given.rounds} --rounds")
     if not 0 <= given.flat_groups < given.groups:
         parser.error(f"--flat-groups: value {given.flat_groups}: from 0 to one less than --groups")
-    is_file = given.batch not in ("short", "long", "random")
+    is_file = given.batch not in ("short", "random")
     if is_file and not Path(given.batch).is_file():
-        parser.error(f"--batch: value {given.batch!r}: short, long, random, or a file that is there")
+        parser.error(f"--batch: value {given.batch!r}: short, random, or a file that is there")
     num_samples = given.groups * given.generations if given.batch == "random" else 64
     if not is_file and num_samples % given.trl_micro_batch:
         parser.error(f"--trl-micro-batch: value {given.trl_micro_batch}: a divisor of {num_samples} samples")

@@ -29,7 +29,7 @@ from configs.schema import Config
 from pipeline.host.device import has_bf16
 from pipeline.messages import TrainBatch
 from pipeline.models.loading import model_without_weights
-from pipeline.training.memory import ModelShape, peak_flops, shape_of
+from pipeline.training.memory import peak_flops
 from pipeline.training.trainer import Trainer
 
 # Rows of a product: tokens of a micro-batch.
@@ -225,18 +225,15 @@ def measure_limit(folder: str, device: str) -> dict[str, Any]:
 
 def linear_shapes(folder: str) -> Counter[tuple[int, int]]:
     """(outputs, inputs) of the model's linear layers, the output head included, with their number."""
-    model = _meta_model(folder)
+    model = model_without_weights(AutoConfig.from_pretrained(folder, local_files_only=True))
     layers = (module for module in model.modules() if isinstance(module, nn.Linear))
     return Counter((layer.out_features, layer.in_features) for layer in layers)
 
 
-def shape_in(folder: str) -> ModelShape:
-    """The sizes of the model in ``folder``."""
-    return shape_of(_meta_model(folder), folder)
-
-
-def _meta_model(folder: str) -> Any:
-    return model_without_weights(AutoConfig.from_pretrained(folder, local_files_only=True))
+def wait_for(device: str) -> None:
+    """Return when all that was begun on ``device`` is done."""
+    if device == "cuda":
+        torch.cuda.synchronize()
 
 
 def _products_s(rows: int, num_out: int, num_in: int, device: str, dtype: torch.dtype) -> dict[str, float]:
@@ -259,8 +256,7 @@ def _seconds(product: Callable[[], Tensor], device: str) -> float:
     while num < 3 or time.perf_counter() - started < _MIN_S:
         before = time.perf_counter()
         product()
-        if device == "cuda":
-            torch.cuda.synchronize()
+        wait_for(device)
         best = min(best, time.perf_counter() - before)
         num += 1
     return best

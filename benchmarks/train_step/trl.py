@@ -21,6 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PrinterCallback, TrainerCallback
 from trl import GRPOTrainer
 
+from benchmarks.train_step.profile import wait_for
 from configs.schema import Config
 from pipeline.baseline.training import CpuGRPOTrainer, trl_config
 from pipeline.messages import TrainBatch
@@ -47,16 +48,17 @@ class _GpuTrainer(_Recorded, GRPOTrainer):  # type: ignore[misc]
 class _StepClock(TrainerCallback):
     """Seconds of each optimiser step, the device waited for."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str) -> None:
         self.seconds: list[float] = []
+        self._device = device
         self._started = 0.0
 
     def on_step_begin(self, *given: Any, **unused: Any) -> None:
-        _wait()
+        wait_for(self._device)
         self._started = time.perf_counter()
 
     def on_step_end(self, *given: Any, **unused: Any) -> None:
-        _wait()
+        wait_for(self._device)
         self.seconds.append(time.perf_counter() - self._started)
 
 
@@ -73,7 +75,7 @@ def trl_step_seconds(
 
     ``training.bf16`` of ``config`` says whether the forward runs under bf16 autocast.
     """
-    clock = _StepClock()
+    clock = _StepClock(device)
     with _trainer(config, model_path, batch, dtype, num_steps, device) as trainer:
         trainer.add_callback(clock)
         trainer.train()
@@ -142,8 +144,3 @@ def _trainer(
 
 def _padded(rows: Sequence[Sequence[float]], value: float, side: str = "right") -> Tensor:
     return pad_sequence([torch.tensor(row) for row in rows], True, value, side)
-
-
-def _wait() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()

@@ -20,11 +20,12 @@ from torch import Tensor
 from benchmarks.recording import describe_batch
 from benchmarks.train_step.inputs import StepInputs, job_config, make_inputs, random_base, random_batch
 from benchmarks.train_step.job import VARIANTS, BatchSpec, MemoryCase, StepJob, Variant
-from benchmarks.train_step.profile import measure_limit, profile_step, shape_in
+from benchmarks.train_step.profile import measure_limit, profile_step, wait_for
 from configs.schema import Config
 from pipeline.host.device import for_device
 from pipeline.host.limits import memory
 from pipeline.models.find import resolve_model
+from pipeline.planning.memory_estimate import read_shape
 from pipeline.training.memory import TRAINER_LIBRARIES, limits, needed_flops, shape_of, trainer_parts
 from pipeline.training.trainer import Trainer
 
@@ -46,7 +47,7 @@ def run_job(job: StepJob) -> dict[str, Any]:
         folder = str(inputs.model_path)
         return {
             **measure_limit(folder, job.device),
-            "needed_flops": needed_flops(shape_in(folder), inputs.batch.samples),
+            "needed_flops": needed_flops(read_shape(inputs.model_path / "config.json"), inputs.batch.samples),
             "batch": describe_batch(job.batch.name, inputs.batch),
         }
     (variant,) = variants
@@ -57,17 +58,13 @@ def run_job(job: StepJob) -> dict[str, Any]:
     return {"step_s": seconds[1:], "peak_mb": _peak_mb(job.device)}
 
 
-def check_gradients(
-    job: StepJob, variants: list[Variant], inputs: StepInputs, expected: dict[str, Tensor] | None = None
-) -> dict[str, Any]:
+def check_gradients(job: StepJob, variants: list[Variant], inputs: StepInputs) -> dict[str, Any]:
     """How far the gradient of each variant is from plain's, ``relative`` to its norm.
 
     Every variant is computed in fp32, also one that runs in bf16, whose rounded gradient is compared in
-    ``rounded``: rounding is what bf16 is, a wrong loss weight is not. Who has plain's gives it as
-    ``expected``.
+    ``rounded``: rounding is what bf16 is, a wrong loss weight is not.
     """
-    if expected is None:
-        expected = gradients_of(job, VARIANTS["plain"], inputs)
+    expected = gradients_of(job, VARIANTS["plain"], inputs)
     norm = norm_of(expected)
     assert norm > 0, "the batch has no signal: nothing can be compared on it"
     errors: dict[str, dict[str, float]] = {}
@@ -115,8 +112,7 @@ def _step_seconds(job: StepJob, variant: Variant, inputs: StepInputs) -> list[fl
 def _timed_step(trainer: Trainer, inputs: StepInputs) -> float:
     started = time.perf_counter()
     trainer.step(inputs.batch)
-    if trainer.device.type == "cuda":
-        torch.cuda.synchronize()
+    wait_for(trainer.device.type)
     return time.perf_counter() - started
 
 

@@ -50,7 +50,7 @@ BASE = "base"  # the model as it was, before any training
 _PACKAGES = ("torch", "transformers", "trl", "ray")
 _NOT_COMPARED = (
     *("work", "keep", "limit", "output", "timeout"),
-    *("only", "arms", "repeats", "seeds", "mbpp"),
+    *("only", "repeats", "seeds", "mbpp"),
 )
 # Of what the file of --config says.
 _DIGEST = "config_digest"
@@ -159,18 +159,11 @@ def counted(contender: Contender, repeat: int, given: argparse.Namespace, name: 
     )
 
 
-def in_turns(names: Sequence[str], num_repeats: int) -> list[tuple[str, int]]:
-    """(name, repeat): every other repeat runs backwards, so that nobody is always behind the same one."""
-    return [(name, repeat) for repeat in range(num_repeats) for name in names[:: -1 if repeat % 2 else 1]]
-
-
 def hold(
-    store: ResultStore,
-    entries: Iterable[Entry],
-    measure: Callable[[Entry, Path], Mapping[str, Any]],
-    given: argparse.Namespace,
+    entries: Iterable[Entry], measure: Callable[[Entry, Path], Mapping[str, Any]], given: argparse.Namespace
 ) -> dict[str, Any]:
-    """Train what is not in ``store`` yet, keep what ``measure`` reads off each run's folder; all of it."""
+    """Train what is not in the store yet, keep what ``measure`` reads off each run's folder; all of it."""
+    store = open_store(given)
     by_key = {entry.key: entry for entry in entries}
     for entry in map(by_key.__getitem__, store.missing(by_key, given.limit)):
         folder, watched = train(
@@ -200,18 +193,11 @@ def pass_rates(model: str, given: argparse.Namespace, *, name: str) -> dict[str,
     length = load_config(given.config, None, given.set).evaluation.max_completion_length
     how = ("-n", str(given.samples), "--temperature", "1", "--max-completion-length", str(length))
     file = f"{name}-{Path(given.tasks).stem}-{given.samples}-{given.seed}-{length}"
-    return measured(model, given.tasks, (*how, "--seed", str(given.seed)), given, file=file)
-
-
-def measured(
-    model: str, tasks: str, how: Sequence[str], given: argparse.Namespace, *, file: str
-) -> dict[str, list[int]]:
-    """[passed, judged] of every one of ``tasks``, sampled as ``how`` says; done once for each ``file``."""
-    return read_pass_rates(verdicts(model, tasks, how, given, file=file))
+    return read_pass_rates(verdicts(model, given.tasks, (*how, "--seed", str(given.seed)), given, file=file))
 
 
 def verdicts(model: str, tasks: str, how: Sequence[str], given: argparse.Namespace, *, file: str) -> Path:
-    """The file that ``measured`` counts in."""
+    """The verdicts on ``tasks``, sampled as ``how`` says; made once for each ``file``."""
     output = given.work / "measured" / f"{file}.jsonl"
     return evaluated(output, model=model, tasks=tasks, how=how, given=given)[0]
 
@@ -300,16 +286,6 @@ def add_counted_options(parser: argparse.ArgumentParser, *, repeats: int, warmup
         ("--steps", 6, "steps that are counted"),
     ):
         parser.add_argument(option, type=positive, default=default, help=f"{said} (%(default)s)")
-
-
-def add_only_option(
-    parser: argparse.ArgumentParser, names: Iterable[str], *, without: Sequence[str] = ()
-) -> None:
-    """Which of the contenders ``names`` run; all but ``without`` if nothing is said."""
-    names = [*names]
-    default = [name for name in names if name not in without]
-    but = f" but {', '.join(without)}" if without else ""
-    parser.add_argument("--only", nargs="+", choices=names, default=default, help=f"default: all{but}")
 
 
 def add_measured_options(parser: argparse.ArgumentParser, *, save_every: int = 12) -> None:

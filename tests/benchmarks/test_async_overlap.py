@@ -31,7 +31,7 @@ SHAPE = Shape(groups_per_step=2, num_generations=2, num_generating=2, num_reward
 
 @pytest.mark.parametrize("slowest", STAGES)
 def test_a_mix_has_the_own_times_that_it_is_asked_for(slowest: str) -> None:
-    costs = make_costs(slowest, 0.6, 3.0, read_recorded(), SHAPE)
+    costs = make_costs(slowest, read_recorded(), SHAPE)
     own = own_times(costs, SHAPE, "asynchronous")
     assert {stage: round(seconds, 6) for stage, seconds in own.items()} == {
         stage: 3.0 if stage == slowest else 1.8 for stage in STAGES
@@ -42,13 +42,13 @@ def test_a_mix_has_the_own_times_that_it_is_asked_for(slowest: str) -> None:
 
 def test_recorded_stages_keep_their_relation_and_four_generators_write_four_times_as_fast() -> None:
     recorded = read_recorded()
-    costs = make_costs("recorded", 0.6, 3.0, recorded, SHAPE)
+    costs = make_costs("recorded", recorded, SHAPE)
     own = own_times(costs, SHAPE, "two steps ahead")
     assert max(own.values()) == pytest.approx(3.0)
     longest = max(recorded.run.own_s.values())
     assert own == pytest.approx({stage: 3.0 * s / longest for stage, s in recorded.run.own_s.items()})
     four = replace(SHAPE, num_generators=4)
-    assert make_costs("recorded, 4 generators", 0.6, 3.0, recorded, four) == costs
+    assert make_costs("recorded, 4 generators", recorded, four) == costs
     writing = (
         own_times(costs, shape, "asynchronous")["generation"] - costs.pause_s for shape in (SHAPE, four)
     )

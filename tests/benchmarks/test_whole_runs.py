@@ -47,7 +47,7 @@ def make_run(folder: Path, name: str, step_s: list[float]) -> Path:
         for step, seconds in enumerate(step_s, start=1):
             now_s += seconds
             rate = {"step/seconds": seconds, "step/samples_per_s": 4 / seconds}
-            metrics.log(step, {**rate, "train/seconds": seconds / 2})
+            metrics.log(step, {**rate, "train/seconds": seconds / 2, "rollout/zero_signal_share": 0.0})
         metrics.close()
     return folder / name
 
@@ -267,7 +267,9 @@ def test_modes_take_turns_are_compared_within_a_repeat_and_go_on_after_an_interr
     # Balanced works two steps ahead of its end: they and the warm-up are not counted.
     assert [result["runs"][f"{name}/0"]["speed"]["num_steps"] for name in ("baseline", "balanced")] == [4, 2]
     row = modes.table(result).splitlines()[-1]
-    assert row.startswith("| `balanced` | 2.00 | 4.00 (4.00, 4.00) |  | 2.0 |") and row.endswith("| 2.5 GB |")
+    assert row.startswith("| `balanced` | 2.00 | 4.00 (4.00, 4.00) | 2.00 (4.00) | 2.0 |") and row.endswith(
+        "| 2.5 GB |"
+    )
     assert not (tmp_path / "work" / "balanced-0").exists()
     modes.measure(given)
     assert len(calls) == 4
@@ -348,7 +350,9 @@ def test_an_ablation_has_a_row_for_every_technique_that_acts(mode: str) -> None:
     assert [key for key, technique in BY_KEY.items() if technique.is_on(plain)] == ["bf16"]
     alone = ablation._with(mode, (), None, found["only-packing"])
     assert [key for key, technique in BY_KEY.items() if technique.is_on(alone)] == ["packing", "bf16"]
-    assert ablation.against("no-packing") == "all" and ablation.against("only-packing") == "plain"
+    speeds = {"all": 2.0, "plain": 1.0, "no-packing": 1.0, "only-packing": 3.0}
+    runs = {f"{name}/0": {"speed": {"samples_per_s": speed}} for name, speed in speeds.items()}
+    assert ablation.ratios(runs, "no-packing") == [0.5] and ablation.ratios(runs, "only-packing") == [3.0]
 
 
 def test_an_ablation_compares_rows_within_a_repeat(tmp_path: Path, calls: list[list[str]]) -> None:
@@ -428,7 +432,7 @@ def test_modes_are_measured_against_trls_vllm_too_where_it_is_asked_for() -> Non
     assert "baseline-vllm" not in modes.parse([]).only
     assert modes.parse(["--only", "baseline-vllm", "balanced"]).only == ["baseline-vllm", "balanced"]
     speeds = {"baseline/0": 1.0, "baseline-vllm/0": 2.0, "balanced/0": 6.0}
-    figures = {"step_s": 1.0, "rollouts_per_step": 8.0}
+    figures = {"step_s": 1.0, "rollouts_per_step": 8.0, "means": {"rollout/zero_signal_share": 0.0}}
     runs: dict[str, Any] = {
         key: {"speed": {"samples_per_s": speed, **figures}, "peak_mb": 1e3, "curve": []}
         for key, speed in speeds.items()
@@ -437,7 +441,7 @@ def test_modes_are_measured_against_trls_vllm_too_where_it_is_asked_for() -> Non
     result = {"hardware": {"cpu": "a CPU"}, "settings": settings, "runs": runs}
     head, _, *rows = modes.table(result).splitlines()[2:]
     assert "times baseline (of each repeat) | times baseline-vllm (of each repeat)" in head
-    assert rows[-1].startswith("| `balanced` | 6.00 | 6.00 (6.00) | 3.00 (3.00) |  | 1.0 |")
+    assert rows[-1].startswith("| `balanced` | 6.00 | 6.00 (6.00) | 3.00 (3.00) | 6.00 (6.00) | 1.0 |")
     # Of the baseline's groups every other one has a gradient, of the mode's every one.
     for key, share in (("baseline/0", 0.5), ("balanced/0", 0.0)):
         runs[key]["speed"]["means"] = {"rollout/zero_signal_share": share}
