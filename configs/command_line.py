@@ -26,7 +26,7 @@ USER_ERROR = 2
 INTERRUPTED = 130
 # What the extra train brings.
 _OF_MODELS = ("filelock", "numpy", "ray", "rich", "safetensors", "torch", "transformers", "trl", "vllm")
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Parser(argparse.ArgumentParser):
@@ -101,7 +101,7 @@ def run_command(
     except ValueError as error:
         return _report(error, USER_ERROR, arguments.verbose)
     except OSError as error:
-        if error.errno in _DISK_FULL:
+        if error.errno in DISK_FULL:
             status = _report(error, FAILED, arguments.verbose)
             print("error: free some space, and give the command again", file=sys.stderr)
             return status

@@ -279,16 +279,17 @@ class Config(Section):
             yield wrong_value(field, num_ranks, "1 with this model.loader", "model.loader")
 
     def _cluster_problems(self) -> Iterator[Problem]:
-        runtime = self.runtime
-        if not self.cluster.is_joined:
-            return
-        if runtime.device == "auto":
-            allowed = '"cuda" or "cpu" (the node of the driver cannot tell what the others have)'
-            yield wrong_value("runtime.device", runtime.device, allowed, "cluster.address")
+        runtime, engine = self.runtime, self.generation.engine
         for field, value in (("keep_alive", runtime.keep_alive), ("attach", runtime.attach)):
-            if value:
+            if value and engine != "vllm":
+                allowed = f"false with generation.engine {engine}, which no process keeps"
+                yield wrong_value(f"runtime.{field}", value, allowed, "generation.engine")
+            elif value and self.cluster.is_joined:
                 allowed = "false on a cluster: it is about engines of the driver's own node"
                 yield wrong_value(f"runtime.{field}", value, allowed, "cluster.address")
+        if self.cluster.is_joined and runtime.device == "auto":
+            allowed = '"cuda" or "cpu" (the node of the driver cannot tell what the others have)'
+            yield wrong_value("runtime.device", runtime.device, allowed, "cluster.address")
 
     def _transport_problems(self) -> Iterator[Problem]:
         field, value = "runtime.weight_transport", self.runtime.weight_transport

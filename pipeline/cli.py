@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from configs.load import Resolved
 
 RUN_CONFIG_NAME = "config.yaml"
+# Beside --watch and --stop-resident: what finds the folder of runs, where none is named.
+_BESIDE_ACTIONS = frozenset({"--watch-port", "--config", "--profile", "--set", "--output-dir"})
 _DESCRIPTIONS = {
     "train_accelerated": "Fine-tune a language model to write Python that passes tests.",
     "train_code_grpo": "The synchronous baseline: TRL's GRPOTrainer with the same tasks, rewards and "
@@ -64,6 +66,7 @@ def _run(name: str, argv: Sequence[str] | None, command: Callable[[argparse.Name
 
 
 def _train_accelerated(arguments: argparse.Namespace) -> int:
+    _refuse_beside_actions(arguments)
     if arguments.stop_resident:
         from pipeline.generation.resident import stop_all
 
@@ -140,6 +143,15 @@ def _plan(arguments: argparse.Namespace) -> int:
     from pipeline.planning.plan import run_plan
 
     return run_plan(resolved.config, arguments.plan, arguments.gpus)
+
+
+def _refuse_beside_actions(arguments: argparse.Namespace) -> None:
+    """--watch and --stop-resident train nothing: what they do not read is refused."""
+    given = {flag.name for flag in given_flags(arguments, "train_accelerated")}
+    for action in {"--watch", "--stop-resident"} & given:
+        fault = f"not used with {action}, which trains nothing"
+        others = sorted(given - _BESIDE_ACTIONS - {action})
+        refuse(dict.fromkeys(others, fault), f"{action} in a command of its own")
 
 
 def _refuse_useless_flags(arguments: argparse.Namespace) -> None:

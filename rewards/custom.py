@@ -81,6 +81,7 @@ class CustomFeedback:
     ) -> None:
         keywords = _verdict_columns(_EXAMPLE, "", "", infra_error("", 0.0), "")
         (self._function,) = load_functions(field, [spec], timeout_s, keywords)
+        self.fingerprint = self._function.fingerprint
 
     def tell(self, task: Task, text: str, code: str, result: RewardResult, feedback: str) -> str:
         """What the function makes of ``feedback`` on the answer ``text``, which was scored ``result``.

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from configs.command_line import (
+    DISK_FULL,
     INTERRUPTED,
     USER_ERROR,
     Parser,
@@ -56,6 +57,8 @@ def main(argv: Sequence[str] | None = None, *, without: frozenset[str] = frozens
         if isinstance(error, OSError) and error.filename is None and arguments.command == "score":
             error.filename = arguments.target
         print_error(error)
+        if isinstance(error, OSError) and error.errno in DISK_FULL and arguments.command == "score":
+            print("error: free some space; --resume goes on with what was judged", file=sys.stderr)
         return USER_ERROR
 
 
@@ -77,6 +80,8 @@ def _run(arguments: argparse.Namespace, without: frozenset[str]) -> int:
 
 def _score(arguments: argparse.Namespace, without: frozenset[str]) -> int:
     source, target = Path(arguments.source), Path(arguments.target)
+    if target.is_dir():
+        raise ValueError(f"{target}: is a folder; OUT is a file")
     terms = Terms(limits=_limits(arguments), modules=tuple(arguments.module))
     digests = read_digests(source, terms)
     present = [path for path in (target, part_of(target)) if path.exists()]

@@ -6,6 +6,7 @@ Counts and prints; knows no files and no programs.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Final, TextIO
 
 _PLAIN_INTERVAL_S: Final = 5.0
@@ -15,12 +16,13 @@ _LIVE_INTERVAL_S: Final = 0.2
 class Progress:
     """How far it is: one line that is written over on a terminal, else a plain line now and then."""
 
-    def __init__(self, num_lines: int, num_done: int, screen: TextIO, verb: str = "scored") -> None:
-        """``num_done`` of ``num_lines`` were judged by an earlier process; ``verb`` says what is done."""
+    def __init__(self, num_lines: int, earlier: Sequence[bool], screen: TextIO, verb: str = "scored") -> None:
+        """``earlier``: whether each that an earlier process judged passed; ``verb`` says what is done."""
+        num_done = len(earlier)
         self._verb = verb
         self._num_lines = num_lines
         self._num_earlier = self._num_done = num_done
-        self._num_passed = self._num_unjudged = 0
+        self._num_passed, self._num_unjudged = sum(earlier), 0
         self._screen = screen
         self._is_live = screen.isatty()
         self._interval_s = _LIVE_INTERVAL_S if self._is_live else _PLAIN_INTERVAL_S

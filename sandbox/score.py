@@ -15,11 +15,13 @@ is null, and the detail begins with "broken task: ".
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -144,33 +146,48 @@ def score_file(
 
     ``keys`` are those of ``read_digests``, ``done`` the lines of ``earlier_results``; it grows. Raises
     OSError where a file cannot be read or written, ValueError where ``source`` has changed since it was
-    checked.
+    checked, or another process scores to ``target``.
     """
     part, keys = part_of(target), list(keys)
-    progress = Progress(len(keys), len(done), screen)
+    earlier = [bool(json.loads(line)["passed"]) for line in done.values()]
     jobs = (job for _, line in _lines(source) if (job := _job(line, terms)).key not in done)
-    # Anew, so that nothing half written stays in front of the new lines.
-    write_lines(part, done.values())
-    threads = ThreadPoolExecutor(num_workers)
-    try:
-        with part.open("a", encoding="utf-8") as file:
-            for verdict in in_any_order(partial(_judge, pool), jobs, threads, num_workers):
-                line = json.dumps(verdict)
-                file.write(f"{line}\n")
-                file.flush()
-                done[_key(verdict["id"])] = line
-                progress.count(cast("bool | None", verdict["passed"]))
-    finally:
-        threads.shutdown(cancel_futures=True)
-        if part.stat().st_size == 0:
+    # The file that is replaced is held to the end as well: another process may have opened it before.
+    with _held(part):
+        try:
+            # Anew, so that nothing half written stays in front of the new lines.
+            write_lines(part, done.values())
+            with _held(part) as file, ThreadPoolExecutor(num_workers) as threads:
+                progress = Progress(len(keys), earlier, screen)
+                try:
+                    for verdict in in_any_order(partial(_judge, pool), jobs, threads, num_workers):
+                        line = json.dumps(verdict)
+                        file.write(f"{line}\n")
+                        file.flush()
+                        done[_key(verdict["id"])] = line
+                        progress.count(cast("bool | None", verdict["passed"]))
+                finally:
+                    threads.shutdown(cancel_futures=True)
+                progress.finish()
+            missing = [key for key in keys if key not in done]
+            if missing:
+                raise ValueError(f"{source}: has changed: the line with id {missing[0]} is gone")
+            write_lines(target, (done[key] for key in keys))
             part.unlink()
-    progress.finish()
-    missing = [key for key in keys if key not in done]
-    if missing:
-        raise ValueError(f"{source}: has changed: the line with id {missing[0]} is gone")
-    write_lines(target, (done[key] for key in keys))
-    part.unlink(missing_ok=True)
+        finally:
+            if part.exists() and not part.stat().st_size:
+                part.unlink()
     return _count([done[key] for key in keys])
+
+
+@contextmanager
+def _held(part: Path) -> Iterator[TextIO]:
+    """``part``, opened to append. Raises ValueError where another process holds it."""
+    with part.open("a", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"{part}: another process writes it just now; use another OUT") from None
+        yield file
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:

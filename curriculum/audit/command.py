@@ -226,7 +226,9 @@ def _examine_all(
     num_workers: int,
 ) -> None:
     """Examine what is not in ``done``, which grows; each line is in the file when its task has ended."""
-    progress = Progress(len(tasks), len(done), sys.stderr, verb="examined")
+    progress = Progress(
+        len(tasks), [not found.audit.fault for found in done.values()], sys.stderr, verb="examined"
+    )
     left = [task for task in tasks if task.task_id not in done]
     threads = ThreadPoolExecutor(num_workers)
     write_lines(path, (json.dumps(_line(found, keys[name])) for name, found in done.items()))

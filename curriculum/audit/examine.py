@@ -81,7 +81,9 @@ class Examiner:
 
     def examine(self, task: Task) -> TaskAudit:
         """All but ``pass_rate`` and what is said of added tests."""
-        found = _of_words(task)
+        num_tests = len(task.call_tests) + len(task.stdio_tests)
+        # Of a test program a run tells how many there are.
+        found = replace(_of_words(task), num_tests=num_tests)
         if self.overlap is not None:
             nearest, similarity = self.overlap.nearest(task)
             found = replace(found, nearest=nearest, similarity=similarity)
@@ -132,9 +134,11 @@ class Examiner:
         if not task.reference:
             raise _Fault(f"{NO_REFERENCE}: nothing to measure the tests with")
         runs = []
-        for _ in range(NUM_RUNS):
+        for index in range(NUM_RUNS):
+            # What programs draw is the same in each run, unless they say otherwise.
+            seed = f"\n__import__('random').seed({index})\n" if index and task.entry_point else ""
             try:
-                run = self.run(task, task.reference)
+                run = self.run(task, task.reference + seed)
             except ValueError as failure:
                 raise _Fault(f"broken tests: {failure}") from None
             runs.append(run)

@@ -78,21 +78,23 @@ def run_evaluation(options: EvaluationOptions) -> int:
 
     Raises ValueError for options that cannot be used here, before any model is loaded.
     """
-    tasks = load_named_tasks(options.tasks)[: options.limit]
+    whole_set = load_named_tasks(options.tasks)
+    tasks, known = whole_set[: options.limit], {task.task_id for task in whole_set}
     console = Console(highlight=False)
     execution = ExecutionConfig(
         timeout=options.timeout, allow_unsafe=options.allow_unsafe, modules=list(options.modules)
     )
     stems = _stems(options)
     # All files are read before the first is scored: what is wrong with one shows at once.
-    samples = {name: read_samples(name, tasks) for name in stems if options.samples is not None}
+    samples = {name: read_samples(name, tasks, known) for name in stems if options.samples is not None}
+    flag_of = {name: "--against" if name == options.against else "--model" for name in stems}
     for name in stems if options.samples is None else ():
-        refuse_damaged_model(name, "--against" if name == options.against else "--model")
+        refuse_damaged_model(name, flag_of[name])
     own = options.custom_feedback
     custom = None if own is None else CustomFeedback(own, field="--custom-feedback")
     check_sandbox(execution, modules_flag="--module", unsafe_flag="--allow-unsafe")
     # Both are looked up before the first is sampled.
-    folders = {name: resolve_model(ModelConfig(name=name)) for name in stems if options.samples is None}
+    folders = {name: _folder(name, flag_of[name]) for name in stems if options.samples is None}
     reports: dict[str, EvaluationReport] = {}
     with start_sandbox(execution, max(1, (os.cpu_count() or 2) // 2)) as sandbox:
         for name, stem in stems.items():
@@ -107,6 +109,13 @@ def run_evaluation(options: EvaluationOptions) -> int:
     for stem in stems.values() if options.samples is None else ():
         _journal(stem).unlink(missing_ok=True)
     return 0
+
+
+def _folder(model: str, flag: str) -> Path:
+    try:
+        return resolve_model(ModelConfig(name=model))
+    except ValueError as error:
+        raise ValueError(str(error).replace("model.name", flag)) from error
 
 
 def _stems(options: EvaluationOptions) -> dict[str, str]:
@@ -210,11 +219,16 @@ def _sample_model(
     config = _config_of(options, model)
     path = _journal(stem)
     hint = f"delete {path} to begin anew, or give another --output"
-    identity = _settings(options) | {
-        "tasks": _tasks_digest(tasks),
-        "model": model,
-        "model files": files_digest(folder),
-    }
+    own = {} if custom is None else {"custom feedback": custom.fingerprint}
+    identity = (
+        _settings(options)
+        | own
+        | {
+            "tasks": _tasks_digest(tasks),
+            "model": model,
+            "model files": files_digest(folder),
+        }
+    )
     with closing(EvaluationJournal(path, identity, hint=hint)) as journal:
         if journal.num_kept:
             print(f"going on: {journal.num_kept} samples are in {path}", file=sys.stderr, flush=True)

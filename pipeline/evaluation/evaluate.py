@@ -303,7 +303,10 @@ class EvaluationJournal:
                 raise ValueError(f"{self.path}: is no journal of an evaluation; {hint}")
             self._write({"evaluation": identity})
             return {}
-        self._refuse_others(lines[0], identity, hint)
+        self._refuse_others(lines, identity, hint)
+        if len(lines) == 1:
+            self._file.truncate(0)
+            self._write({"evaluation": identity})
         kept: defaultdict[str, list[EvaluatedSample]] = defaultdict(list)
         for number, line in enumerate(lines[1:], start=2):
             try:
@@ -311,15 +314,17 @@ class EvaluationJournal:
             except (ValueError, RecursionError) as error:
                 raise ValueError(f"{self.path}:{number}: is damaged ({in_short(error)}); {hint}") from None
             kept[sample.task_id].append(sample)
-        os.truncate(self.path, len(whole.encode("utf-8")))
+        if len(lines) > 1:
+            os.truncate(self.path, len(whole.encode("utf-8")))
         return dict(kept)
 
-    def _refuse_others(self, line: str, identity: Mapping[str, str], hint: str) -> None:
+    def _refuse_others(self, lines: Sequence[str], identity: Mapping[str, str], hint: str) -> None:
         try:
-            found = dict(json.loads(line)["evaluation"])
+            found = dict(json.loads(lines[0])["evaluation"])
         except (ValueError, TypeError, KeyError):
             raise ValueError(f"{self.path}:1: is no journal of an evaluation; {hint}") from None
-        if differing := differences(identity, found):
+        # One that was ended before its first sample holds nothing.
+        if len(lines) > 1 and (differing := differences(identity, found)):
             raise ValueError(
                 f"{self.path}: holds an unfinished evaluation that differs ({'; '.join(differing)}); {hint}"
             )

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from curriculum.jsonl import read_records
@@ -44,16 +45,17 @@ def sample_program(task: Task, completion: str) -> str:
     return completion
 
 
-def read_samples(path: str, tasks: Sequence[Task]) -> list[tuple[Task, str]]:
+def read_samples(path: str, tasks: Sequence[Task], known: Collection[str]) -> list[tuple[Task, str]]:
     """The samples of ``tasks`` in a file, in its order, as (task, completion).
 
-    A line may have ``solution`` instead, a whole program, as EvalPlus's files do. Raises ValueError, with
-    FILE:LINE, for a malformed line or when no sample is of these tasks.
+    Of lines whose task_id is not among those ``known``, of the whole set, a note is printed. A line may have
+    ``solution`` instead, a whole program, as EvalPlus's files do. Raises ValueError, with FILE:LINE, for a
+    malformed line or when no sample is of these tasks.
     """
     task_of = {task.task_id: task for task in tasks}
-    samples = []
+    samples, unknown = [], []
     for record in read_records(path):
-        task_id = record.text("task_id")
+        task_id = record.name("task_id")
         is_whole = "solution" in record.fields and "completion" not in record.fields
         completion = record.fields.get("solution" if is_whole else "completion")
         if not isinstance(completion, str):
@@ -63,8 +65,13 @@ def read_samples(path: str, tasks: Sequence[Task]) -> list[tuple[Task, str]]:
             has_head = is_whole and is_function_head(task.prompt, task.entry_point)
             # Behind the head a program defines the function once more, which wins.
             samples.append((task, f"\n{completion}" if has_head else completion))
+        elif task_id not in known:
+            unknown.append(task_id)
     if not samples:
         raise ValueError(f"{path}: no line has a task_id of the chosen tasks, such as {tasks[0].task_id!r}")
+    if unknown:
+        number = f"{len(unknown)} line{'s are' if len(unknown) > 1 else ' is'}"
+        print(f"note: {path}: {number} of no task of the set, such as {unknown[0]!r}", file=sys.stderr)
     return samples
 
 

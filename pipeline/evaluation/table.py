@@ -92,7 +92,8 @@ def _table(title: str, first: str, names: Iterable[str]) -> Table:
     table = Table(title=title)
     table.add_column(first)
     for name in names:
-        table.add_column(name, justify="right")
+        # The end of a checkpoint's path says which it is.
+        table.add_column(name, justify="right", overflow="fold")
     return table
 
 
@@ -132,6 +133,7 @@ def print_side_by_side(
 ) -> None:
     """pass@k with intervals and the outcomes of several models, a column each."""
     table = _table(f"{title}: {len(tasks)} tasks", "", reports)
+    table.add_row("tasks with samples", *(str(len(report.counts)) for report in reports.values()))
     columns = [_rows(report, tasks, ks) for report in reports.values()]
     for name in columns[0]:
         cells = [

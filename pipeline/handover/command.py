@@ -35,7 +35,7 @@ from configs.errors import ConfigError, Problem
 from configs.schema import Config
 from pipeline.errors import StageError, in_short
 from pipeline.handover.card import TrainedModel, trained_model, write_card
-from pipeline.host.files import read_object, written_whole
+from pipeline.host.files import no_folder, read_object, written_whole
 from pipeline.models.files import is_adapter_folder
 from pipeline.models.find import adapter_base
 from pipeline.record.checkpoints import KEPT_FOR, find_fault, latest_checkpoint
@@ -59,8 +59,8 @@ def find_model_folder(place: Path) -> tuple[Path, TrainedModel]:
         chosen = Path(os.path.abspath(place))
         run = chosen.parent.parent
     if not (run / "config.yaml").is_file():
-        what = "no such folder" if not place.is_dir() else "neither a run nor a checkpoint of one"
-        raise ValueError(f"{place}: {what}; give runs/NAME or runs/NAME/checkpoints/step-NNNNNN")
+        what = "is neither a run nor a checkpoint of one" if place.is_dir() else no_folder(place)
+        raise ValueError(f"{place} {what}; give runs/NAME or runs/NAME/checkpoints/step-NNNNNN")
     if chosen is None:
         final = run / "checkpoints" / _BASELINE_FOLDER
         chosen = final if final.is_dir() else latest_checkpoint(run)
@@ -69,7 +69,7 @@ def find_model_folder(place: Path) -> tuple[Path, TrainedModel]:
     if chosen.name == _BASELINE_FOLDER:
         model = trained_model(run, 0)
         return chosen, trained_model(run, model.config.training.max_steps)
-    fault = find_fault(chosen)
+    fault = find_fault(chosen) if chosen.is_dir() else no_folder(chosen)
     if fault is not None:
         raise ValueError(f"checkpoint {chosen}: {fault}")
     return chosen, trained_model(run, int(read_object(chosen / "state.json")["step"]))
@@ -226,6 +226,10 @@ def merge_command(argv: Sequence[str] | None = None) -> int:
 def _merge(arguments: argparse.Namespace) -> int:
     from pipeline.models.merging import merge_adapter
 
+    if not Path(arguments.adapter).is_dir():
+        raise ValueError(
+            f"{arguments.adapter} {no_folder(Path(arguments.adapter))}; give a folder with an adapter"
+        )
     if not is_adapter_folder(Path(arguments.adapter)):
         raise ValueError(
             f"{arguments.adapter}: holds no adapter (adapter_config.json); a whole model is handed over as "

@@ -118,6 +118,17 @@ def own_folder(base: Path, prefix: str, name: str = "") -> tuple[Path, AcquireRe
     return folder, locked(folder / _OWN_LOCK, timeout_s=_LEFT_WAIT_S)
 
 
+@contextmanager
+def passing_folder(base: Path, prefix: str, name: str = "") -> Iterator[Path]:
+    """``own_folder`` for the block, at whose end it is removed."""
+    folder, held = own_folder(base, prefix, name)
+    with held:
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def remove_left_folders(base: Path | None = None, prefix: str = _TEMPORARY_PREFIX) -> None:
     """Remove the folders of processes that are gone: temporary ones, or those of ``prefix`` in ``base``."""
     for folder in (base or Path(tempfile.gettempdir())).glob(f"{prefix}*"):
@@ -126,6 +137,11 @@ def remove_left_folders(base: Path | None = None, prefix: str = _TEMPORARY_PREFI
                 continue
             with locked(folder / _OWN_LOCK, timeout_s=_LEFT_WAIT_S):
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def no_folder(path: Path) -> str:
+    """What is wrong with ``path``, which is no folder."""
+    return "is no folder" if path.exists() else "does not exist"
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from configs.finished import load_finished
 from configs.schema import Config
-from pipeline.host.files import read_object
+from pipeline.host.files import no_folder, read_object
 from pipeline.host.shares import is_shared
 from pipeline.record.ledger_tables import reading
 from pipeline.record.metrics import read_metrics
@@ -102,7 +102,8 @@ def read_run(folder: Path, *, last: int | None = None) -> MeasuredRun:
     """
     file = folder / "config.yaml"
     if not file.is_file():
-        raise ValueError(f"{folder} holds no config.yaml; allowed: the folder of an earlier run")
+        what = "holds no config.yaml" if folder.is_dir() else no_folder(folder)
+        raise ValueError(f"{folder} {what}; allowed: the folder of an earlier run")
     config, rows = load_finished(file), _steady_rows(folder)
     rows = rows if last is None else rows[-last:]
     hardware = _hardware_of(folder)
@@ -171,8 +172,10 @@ def _steady_rows(folder: Path) -> Rows:
     counted = ("train/seconds", "generation/tokens", "generation/seconds")
     rows = [row for row in rows if all(row.get(name) for name in counted)][_NUM_SKIPPED:]
     if not rows:
-        wanted = f"let the run train {_NUM_SKIPPED + 1} steps or more"
-        raise ValueError(f"{metrics}: has no metrics of a step after its first one; {wanted}")
+        raise ValueError(
+            f"{metrics}: has no step after the first that generated as well as trained (the last steps train "
+            "what was written before); let a run train more steps"
+        )
     return rows
 
 
@@ -236,7 +239,7 @@ def as_text(found: Bottleneck) -> str:
     """The report for people."""
     run, limit = found.run, found.limited_by
     lines = [
-        f"{run.origin}: {run.num_steps} steps of {run.step_s:.2f} s (mean; without the first)",
+        f"{run.origin}: {run.num_steps} steps of {run.step_s:.2f} s (mean; after the first, that generated)",
         "",
         f"limited by: {'no single stage: each waited for the others in turn' if limit == 'none' else limit}",
         f"settings that bear on it: {', '.join(found.settings)}",

@@ -50,6 +50,8 @@ from pipeline.record.metrics import finite_or_none
 GUARD: Final = "guard"
 PLACEMENT_GUARD: Final = "placement"
 ALARM: Final = "alarm"
+# A signal asked the run to end.
+STOP: Final = "stop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

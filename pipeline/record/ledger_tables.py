@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from pipeline.errors import StageError
+from pipeline.host.files import no_folder
 
 SCHEMA_VERSION = 6
 BUSY_TIMEOUT_S = 10.0
@@ -173,7 +174,10 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
     Raises ValueError when there is none, or it is damaged or of another schema version.
     """
     if not path.is_file():
-        raise ValueError(f"{path} does not exist; give the folder of a run")
+        what = (
+            "does not exist" if path.parent.is_dir() else f"cannot be: {path.parent} {no_folder(path.parent)}"
+        )
+        raise ValueError(f"{path} {what}; give the folder of a run")
     try:
         with closing(open_to_read(path)) as database:
             check_database(database, path)
@@ -194,6 +198,8 @@ def open_to_read(path: Path) -> sqlite3.Connection:
 def check_version(database: sqlite3.Connection, path: Path) -> None:
     """Raise ValueError unless ``database``, the file at ``path``, is of the schema that is read here."""
     (version,) = database.execute("PRAGMA user_version").fetchone()
+    if not path.stat().st_size:
+        raise ValueError(f"{path} is empty: put a copy of it in its place, or start a new run")
     if version != SCHEMA_VERSION:
         raise ValueError(
             f"{path} has schema version {version}, this program reads {SCHEMA_VERSION}; "

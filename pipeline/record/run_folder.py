@@ -27,7 +27,7 @@ from pydantic import TypeAdapter
 
 from configs.schema import Config, OutputConfig
 from pipeline.errors import StageError
-from pipeline.host.files import locked, write_text_atomically
+from pipeline.host.files import locked, no_folder, write_text_atomically
 from pipeline.host.spans import Stopwatch, Timeline
 from pipeline.host.stopping import StopRequest
 from pipeline.record.ledger import Ledger
@@ -121,7 +121,7 @@ class RunFolder(RunPaths):
         """
         path = Path(path).expanduser()
         if not path.is_dir():
-            raise ValueError(f"run folder {str(path)!r} does not exist; give the folder of an earlier run")
+            raise ValueError(f"run folder {str(path)!r} {no_folder(path)}; give the folder of an earlier run")
         if not (path / "config.yaml").is_file():
             raise ValueError(f"{str(path)!r} is not a run folder: it has no config.yaml")
         if (path / BASELINE_MARK).exists():

@@ -2,7 +2,8 @@
 
 A run that is started here is a process of its own session: it goes on when the server ends. Stopping one is a
 SIGTERM to the process that holds the run folder's lock: it saves its last step, then ends
-(pipeline.host.stopping). Settings are checked before anything is started.
+(pipeline.host.stopping). Who was asked before is not asked again. Settings are checked before anything is
+started.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 from configs.load import resolve
 from configs.yaml_text import parse_value
 from pipeline.processes.local import search_path
+from pipeline.record.ledger import STOP
 from pipeline.record.run_folder import BASELINE_MARK
 from pipeline.report.reader import RunReader, lock_owner
 
@@ -87,6 +89,10 @@ class RunControl:
         if row["host"] != socket.gethostname():
             # Its process number would mean another process here.
             raise ValueError(f"{reader.name} runs on {row['host']}: stop it there")
+        query = "SELECT 1 FROM events WHERE kind = ? AND time > (SELECT MAX(started_at) FROM runs)"
+        if reader.query(query, (STOP,)):
+            # A second signal would end it before anything is saved.
+            return f"{reader.name} was asked to stop before: it saves its last finished step and ends"
         os.kill(pid, signal.SIGTERM)
         return f"{reader.name} was asked to stop: it saves its last finished step and ends"
 

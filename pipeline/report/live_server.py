@@ -29,6 +29,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pipeline.host.files import no_folder
 from pipeline.report.live_control import RunControl, is_measuring
 from pipeline.report.page import flat_settings, growing_data, render_page, run_data, series
 from pipeline.report.reader import RunReader
@@ -171,7 +172,7 @@ def run_watch(folder: str, port: int) -> int:
     """
     path = Path(folder).expanduser()
     if not path.is_dir():
-        raise ValueError(f"--watch: {str(path)!r} does not exist; give a run folder, or a folder of them")
+        raise ValueError(f"--watch: {str(path)!r} {no_folder(path)}; give a run folder, or a folder of them")
     path = path.resolve()
     is_run = (path / "config.yaml").is_file()
     root, page = (path.parent, f"/runs/{path.name}") if is_run else (path, "/")

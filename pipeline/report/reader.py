@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from configs.yaml_text import read_mapping
-from pipeline.host.files import read_object
+from pipeline.host.files import no_folder, read_object
 from pipeline.host.spans import Span
 from pipeline.record.ledger_tables import check_version, open_to_read
 
@@ -60,7 +60,7 @@ class RunReader:
         ``path`` may be relative; links in it are followed once.
         """
         if not path.is_dir():
-            raise ValueError(f"run folder {str(path)!r} does not exist; give the folder of a run")
+            raise ValueError(f"run folder {str(path)!r} {no_folder(path)}; give the folder of a run")
         self.path = path.resolve()
         self.name = self.path.name
         self._file = self.path / "run.db"

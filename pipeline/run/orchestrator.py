@@ -22,7 +22,7 @@ import asyncio
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,7 +42,7 @@ from pipeline.host.spans import EVALUATION, Timeline
 from pipeline.host.stopping import StoppedError, stop_on_signals
 from pipeline.host.versions import processor_name
 from pipeline.record.checkpoints import latest_checkpoint
-from pipeline.record.ledger import Ledger
+from pipeline.record.ledger import STOP, Ledger
 from pipeline.record.progress import make_progress
 from pipeline.record.run_folder import Context, RunFolder
 from pipeline.record.tracking import start_tracking
@@ -120,6 +120,8 @@ class _Run:
         stop = self._context.stop
 
         def leave() -> None:
+            with suppress(sqlite3.Error):  # It ends, whether that can be noted or not.
+                self._context.ledger.event(STOP, "a signal asked the run to end")
             # An attempt that runs ends by itself, with what it has done saved.
             if self._attempt is None or not self._attempt.is_running:
                 job.cancel()

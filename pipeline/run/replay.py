@@ -36,6 +36,7 @@ from curriculum.sources import load_tasks
 from pipeline.errors import StageError
 from pipeline.evaluation.forms import ChatForm
 from pipeline.host.device import choose_device, for_device
+from pipeline.host.files import passing_folder
 from pipeline.messages import RolloutGroup, TrainBatch
 from pipeline.models.find import resolve_model
 from pipeline.models.prompts import PromptTokenizer
@@ -159,9 +160,12 @@ async def replay(record: RunRecord, first: int, last: int | None, tell: Callable
     trainer fails.
     """
     steps = record.steps()
+    if not steps:
+        raise ValueError(f"{record.folder} has no step yet that could be done again")
     last = len(steps) if last is None else last
     if not 1 <= first <= last <= len(steps):
-        raise ValueError(f"{record.folder} has the steps 1 to {len(steps)}, not {first} to {last}")
+        wanted = f"{first} to {last}" if first <= last else f"those from {first} on that end with {last}"
+        raise ValueError(f"{record.folder} has the steps 1 to {len(steps)}, not {wanted}")
     start = _start(record.folder, first - 1)
     begun = 0 if start is None else step_of(start)
     parts = []
@@ -172,7 +176,8 @@ async def replay(record: RunRecord, first: int, last: int | None, tell: Callable
         for step in part.steps:
             record.group(step.draw_ids[0], part.tasks)
         parts.append(part)
-    with tempfile.TemporaryDirectory(prefix="code-grpo-replay-") as folder:
+    # What one that was killed left goes first.
+    with passing_folder(Path(tempfile.gettempdir()), "code-grpo-replay-") as folder:
         for part in parts:
             trainer = TrainerHandle(part.config, str(part.model_path), part.device)
             await trainer.start()
@@ -182,12 +187,12 @@ async def replay(record: RunRecord, first: int, last: int | None, tell: Callable
                 for step in part.steps:
                     groups = [record.group(draw_id, part.tasks) for draw_id in step.draw_ids]
                     batches = list(_batches(part.config, step, groups))
-                    fault = await _replay_step(trainer, step, batches, record.folder, Path(folder))
+                    fault = await _replay_step(trainer, step, batches, record.folder, folder)
                     if fault is not None:
                         return f"step {step.step} differs: {fault}"
                     tell(f"step {step.step}: the same")
                 if part is not parts[-1]:
-                    start = await trainer.save(Path(folder) / "last", part.steps[-1].step)
+                    start = await trainer.save(folder / "last", part.steps[-1].step)
             finally:
                 trainer.close()
     return None

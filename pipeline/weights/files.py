@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
-from pipeline.host.files import own_folder, written_whole
+from pipeline.host.files import passing_folder, written_whole
 from pipeline.messages import WeightUpdate
 from pipeline.weights.receipts import noted
 
@@ -123,12 +123,8 @@ def shared_folder(run_name: str) -> Iterator[Path]:
     memory, so a run's life is told by its lock: they number their processes alike.
     """
     base = _SHARED_MEMORY if _SHARED_MEMORY.is_dir() and os.access(_SHARED_MEMORY, os.W_OK) else Path("/tmp")
-    own, held = own_folder(base, f"code-grpo-weights-{os.getuid()}-", f"{run_name}-")
-    # Beside the lock: what is in it may all be removed.
-    folder = own / "weights"
-    folder.mkdir()
-    with held:
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(own, ignore_errors=True)
+    with passing_folder(base, f"code-grpo-weights-{os.getuid()}-", f"{run_name}-") as own:
+        # Beside the lock: what is in it may all be removed.
+        folder = own / "weights"
+        folder.mkdir()
+        yield folder

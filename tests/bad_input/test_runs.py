@@ -143,8 +143,16 @@ RUNS: dict[str, tuple[Changes, dict[str, Command], tuple[str, ...]]] = {
         ("metrics.jsonl:1", "'train/loss'", "'low'"),
     ),
     "metrics of bytes": ({"metrics.jsonl": b"\xff\xff\n"}, READ_THE_METRICS, ("metrics.jsonl:1",)),
-    "no metrics": ({"metrics.jsonl": None}, of("doctor", "plan"), ("metrics.jsonl", "no metrics of a step")),
-    "metrics of one step": ({"metrics.jsonl": line()}, of("doctor", "plan"), ("no metrics of a step after",)),
+    "no metrics": (
+        {"metrics.jsonl": None},
+        of("doctor", "plan"),
+        ("metrics.jsonl", "no step after the first"),
+    ),
+    "metrics of one step": (
+        {"metrics.jsonl": line()},
+        of("doctor", "plan"),
+        ("no step after the first that generated",),
+    ),
     "a damaged summary": ({"summary.json": b"{"}, of("doctor", "plan", "hand over"), ("summary.json",)),
     "a summary that is a list": (
         {"summary.json": b"[]"},

@@ -39,7 +39,7 @@ LINES: dict[str, tuple[bytes, tuple[str, ...]]] = {
     "nested without end": (b"[" * 100_000, ("(whole line)",)),
     "no task_id": (sample_without("task_id"), ("'task_id'", "missing")),
     "task_id null": (sample(task_id=None), ("'task_id'", "None")),
-    "task_id a number": (sample(task_id=0), ("'task_id'", "value 0")),
+    "task_id a fraction": (sample(task_id=0.5), ("'task_id'", "value 0.5")),
     "task_id empty": (sample(task_id=""), ("'task_id'", "not empty")),
     "task_id a list": (sample(task_id=["double"]), ("'task_id'", "['double']")),
     "no completion": (sample_without("completion"), ("'completion'", "missing")),

@@ -130,6 +130,15 @@ def test_stopping_the_resident_engine_needs_no_configuration(flag: str, stages: 
     assert stages.calls == [()]
 
 
+@pytest.mark.parametrize("flag", ["--watch", "--stop-resident"])
+def test_what_trains_nothing_takes_no_flag_of_a_training(
+    flag: str, stages: Stages, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train_accelerated(["--max-steps", "3", flag]) == 2
+    assert f"--max-steps: not used with {flag}, which trains nothing" in capsys.readouterr().err
+    assert stages.calls == []
+
+
 @pytest.mark.parametrize("flag", ["--profile-startup", "--profile_startup"])
 def test_a_start_is_profiled_with_the_whole_configuration(flag: str, stages: Stages) -> None:
     assert train_accelerated([flag, "--seed", "5"]) == 0
@@ -301,7 +310,7 @@ def test_every_verb_has_a_command_behind_it(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize("verb", ["hand-over", "hand_over"])
 def test_a_verb_takes_hyphen_and_underscore(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert pipeline_main([verb, "none", "out"]) == 2
-    assert "error: none: no such folder" in capsys.readouterr().err
+    assert "error: none does not exist" in capsys.readouterr().err
 
 
 def test_an_unknown_verb_is_one_line_with_those_that_exist(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from curriculum.sources import load_named_tasks
-from tests.rewards.test_graders_page import block
+from tests.rewards.test_graders_page import PAGE, block
 
 ROOT = Path(__file__).parents[2]
 UV = Path(sys.executable).parent / "uv"
@@ -111,15 +112,15 @@ def test_verifiers_validates_references_as_they_stand(tmp_path: Path, programs: 
 def test_verifiers_evaluates_a_model_on_our_tasks(tmp_path: Path, programs: Path) -> None:
     block("code_grpo_tasks.py", tmp_path)
     path = os.pathsep.join([str(programs), str(UV.parent), os.environ["PATH"]])
-    variables = {**os.environ, "PATH": path, "PYTHONPATH": str(tmp_path), "A_KEY": "none"}
+    variables = {**os.environ, "PATH": path, "PYTHONPATH": ".", "A_KEY": "none"}
+    page = PAGE.read_text(encoding="utf-8")
+    shown = re.search(r"^    PYTHONPATH=\. (vf-eval .*\\\n.*)$", page, re.MULTILINE)
+    assert shown is not None
+    command = shown[1].replace("\\\n", " ").replace("-m MODEL -n 20", "-m tiny -n 3")
     with endpoint() as url:
-        words = (
-            "vf-eval code_grpo_tasks -m tiny -n 3 --env.taskset.tasks ladder --env.agent.harness.id null "
-            "--env.agent.runtime.type subprocess "
-            f"--client.base-url {url} --client.api-key-var A_KEY --no-push --no-rich --output-dir out"
-        )
+        command += f" --client.base-url {url} --client.api-key-var A_KEY --no-push --no-rich --output-dir out"
         done = subprocess.run(
-            words.split(), cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=300
+            command.split(), cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=300
         )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     (traces,) = (tmp_path / "out").rglob("traces.jsonl")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -438,13 +439,42 @@ class Terminal(io.StringIO):
 
 def test_progress_is_one_line_on_a_terminal() -> None:
     screen = Terminal()
-    progress = Progress(2, 0, screen)
+    progress = Progress(2, [], screen)
     progress.count(True)
     progress.count(None)
     progress.finish()
     last = screen.getvalue().rpartition("\r")[2]
     assert last.rstrip() == last.strip() and last.endswith("\n")
     assert last.startswith("scored 2 of 2, ") and "1 passed, 1 not judged" in last
+
+
+def test_progress_counts_what_passed_before_a_resume() -> None:
+    screen = io.StringIO()
+    progress = Progress(4, [True, False, True], screen)
+    progress.count(True)
+    progress.finish()
+    said = screen.getvalue()
+    assert said.startswith("resumed: 3 of 4 were judged before\nscored 4 of 4, ") and "3 passed" in said
+
+
+def test_a_folder_is_no_place_for_verdicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_lines(tmp_path / "in.jsonl", [line("a")])
+    for flags in ([], ["--resume"]):
+        assert main(["score", str(source), str(tmp_path), *flags]) == 2
+        assert f"{tmp_path}: is a folder" in capsys.readouterr().err
+
+
+def test_a_full_disk_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(path: Path, lines: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("sandbox.score.write_lines", full)
+    source = write_lines(tmp_path / "in.jsonl", [line("a")])
+    assert main(["score", str(source), str(tmp_path / "out.jsonl")]) == 2
+    said = capsys.readouterr().err
+    assert "No space left on device" in said and "--resume goes on with what was judged" in said
 
 
 def test_prompts_and_completions_join_as_in_the_curriculum() -> None:

@@ -31,6 +31,11 @@ WRONG: dict[str, tuple[dict[str, object], str]] = {
         {"reference": "import os\ndef double(x):\n    return 2 * x + (os.urandom(1)[0] < 192)\n"},
         "flaky|wrong reference",
     ),
+    # As every run of a program draws the same, it takes runs of other seeds to see.
+    "by chance": (
+        {"reference": "import random\ndef double(x):\n    return 2 * x + (random.random() < 0.5)\n"},
+        "flaky|wrong reference",
+    ),
 }
 
 
@@ -64,6 +69,7 @@ def test_what_is_wrong_is_counted_by_kind_and_the_rest_goes_on(
             assert re.match(fault, str(found[name]["fault"]).partition(":")[0] if fault else ""), name
     for count, kind in ((1, "never ends"), (1, "broken tests"), (1, "no reference"), (1, "no task")):
         assert re.search(rf"^    {kind} +{count}  ", said, re.MULTILINE), kind
+    assert found["wrong"]["num_tests"] == found["double"]["num_tests"] == len(GOOD["tests"])
     assert found["double"]["fault"] == "" and found["double"]["killed_share"] == 1.0
     assert tasks.read_bytes() == before
     # The page holds all of it, and no text of a task ends its script.

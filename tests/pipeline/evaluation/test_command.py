@@ -185,6 +185,38 @@ def test_two_files_of_samples_are_compared(tmp_path: Path, capsys: pytest.Captur
     }
 
 
+def test_samples_of_no_task_are_named_and_each_model_says_of_how_many_tasks_it_has_some(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = write_tasks(tmp_path / "tasks.jsonl", "abcd")
+    for name in ("step-000036", "step-000039"):
+        (tmp_path / name).mkdir()
+    first = _write_answers(tmp_path / "step-000036" / "samples.jsonl", "ab", "abcd")
+    second = _write_answers(tmp_path / "step-000039" / "samples.jsonl", "ab", "abxy")
+    assert _run("--samples", first, "--against", second, "--tasks", tasks, "--limit", "3") == 0
+    said = capsys.readouterr()
+    assert f"note: {second}: 2 lines are of no task of the set, such as 'x'" in said.err
+    assert str(first) not in said.err, "its line of task d was left out by --limit"
+    flat = said.out.replace("\n", "").replace("│", "").replace(" ", "")
+    assert "taskswithsamples32" in flat
+    # Of the headings, too long for the table, the ends are there.
+    assert "000036" in flat.partition("taskswith")[0] and "000039" in flat.partition("taskswith")[0]
+
+
+def test_whole_numbers_name_tasks_in_files_of_samples_as_well(tmp_path: Path) -> None:
+    tasks = write_tasks(tmp_path / "tasks.jsonl", "a")
+    samples = _write_answers(tmp_path / "samples.jsonl", "a", "a")
+    for file in (tasks, samples):
+        file.write_text(file.read_text("utf-8").replace('"task_id": "a"', '"task_id": 1'), encoding="utf-8")
+    assert _run("--samples", samples, "--tasks", tasks) == 0
+
+
+def test_a_wrong_model_is_named_by_its_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = save_model(tmp_path / "one", 0)
+    assert _run(*_sampling(tmp_path, good, "--against", "nope")) == 2
+    assert "error: --against: 'nope'" in capsys.readouterr().err
+
+
 def test_an_adapter_is_evaluated_as_the_model_that_it_makes(tmp_path: Path) -> None:
     base = save_model(tmp_path / "base")
     adapter = tmp_path / "adapter"

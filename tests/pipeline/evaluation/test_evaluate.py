@@ -196,7 +196,7 @@ def test_whole_solutions_in_evalplus_form_are_read_as_programs(tmp_path: Path) -
     task = load_humaneval()[0]
     file = tmp_path / "samples.jsonl"
     file.write_text(json.dumps({"task_id": task.task_id, "solution": task.reference}), encoding="utf-8")
-    ((_, completion),) = read_samples(str(file), [task])
+    ((_, completion),) = read_samples(str(file), [task], ())
     check_passes(task, sample_program(task, completion))
 
 
@@ -215,7 +215,7 @@ def test_malformed_samples_are_named_with_their_line(tmp_path: Path, line: str, 
     file = tmp_path / "samples.jsonl"
     file.write_text(line + "\n", encoding="utf-8")
     with pytest.raises(ValueError, match=reason):
-        read_samples(str(file), load_humaneval())
+        read_samples(str(file), load_humaneval(), ())
 
 
 def sampled(folder: Path, *, seed: int, num_samples: int, temperature: float) -> str:

@@ -77,6 +77,18 @@ def test_a_sample_with_a_field_of_another_type_is_damage_that_is_told_in_one_lin
     assert "\n" not in str(refusal.value) and len(str(refusal.value)) < 600
 
 
+def test_what_was_ended_before_its_first_sample_stands_in_nobodys_way(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    path.write_text(json.dumps({"evaluation": _IDENTITY}) + "\n", encoding="utf-8")
+    journal = _open(path, temperature="0.9")
+    assert journal.num_kept == 0
+    journal.add(_sample("a"))
+    journal.close()
+    assert _open(path, temperature="0.9").num_kept == 1
+    with pytest.raises(ValueError, match="an unfinished evaluation that differs"):
+        _open(path)
+
+
 def test_samples_that_could_not_be_judged_are_made_again(tmp_path: Path) -> None:
     journal = _open(tmp_path / "j.jsonl")
     journal.add(EvaluatedSample(task_id="a", text="x", result=infra_error("sandbox", 1.0)))

@@ -205,7 +205,7 @@ def test_without_a_number_every_plan_has_a_gpu_to_train(
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
-        (("--plan", "/nowhere"), "/nowhere holds no config.yaml"),
+        (("--plan", "/nowhere"), "/nowhere does not exist"),
         (
             ("--plan", "/nowhere", "--gpus", "1"),
             "--gpus: 1 is not allowed; allowed: a whole number from 2 on",
@@ -230,5 +230,5 @@ def test_a_plan_needs_the_folder_of_a_run(capsys: pytest.CaptureFixture[str]) ->
 
 def test_a_run_of_one_step_says_too_little(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", 1)
-    with pytest.raises(ValueError, match="no metrics of a step after its first one"):
+    with pytest.raises(ValueError, match="no step after the first that generated as well as trained"):
         read_run(folder)

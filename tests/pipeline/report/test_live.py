@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -218,6 +219,22 @@ def test_stop_asks_the_process_that_holds_the_folder_to_end_in_good_order(
     assert running.wait(10) == 128 + signal.SIGTERM
     status, answer = act(client, "/api/runs/half/stop")
     assert status == 400 and answer["error"] == "half is not running"
+
+
+def test_a_second_stop_sends_no_signal_which_would_end_the_run_unsaved(
+    client: TestClient, running: subprocess.Popen[str], root: Path
+) -> None:
+    with closing(sqlite3.connect(root / "half" / "run.db")) as database, database:
+        (started_at,) = database.execute("SELECT MAX(started_at) FROM runs").fetchone()
+        # One that an earlier process was sent does not count.
+        database.execute("INSERT INTO events (time, kind, text) VALUES (?, 'stop', '')", (started_at + 1,))
+    status, answer = act(client, "/api/runs/half/stop")
+    assert status == 200 and "was asked to stop before" in answer["message"]
+    assert running.poll() is None
+    with closing(sqlite3.connect(root / "half" / "run.db")) as database, database:
+        database.execute("UPDATE events SET time = ? WHERE kind = 'stop'", (started_at - 1,))
+    assert "was asked to stop:" in act(client, "/api/runs/half/stop")[1]["message"]
+    assert running.wait(10) == 128 + signal.SIGTERM
 
 
 def test_a_run_of_another_machine_is_not_stopped_from_here(

@@ -265,15 +265,22 @@ def test_what_cannot_be_replayed_is_refused(
 ) -> None:
     other = copy(run, tmp_path)
     assert main([str(other), "--from", "9"]) == 2
-    assert "has the steps 1 to 4, not 9 to 4" in capsys.readouterr().err
+    assert "has the steps 1 to 4, not those from 9 on that end with 4" in capsys.readouterr().err
     change(other, "DELETE FROM trained_tokens WHERE draw_id IN (SELECT draw_id FROM draws)")
     assert main([str(other)]) == 2
     assert "are not kept any more (output.text_steps)" in capsys.readouterr().err
     change(other, "UPDATE draws SET basis = 'other' WHERE draw_id IN (SELECT draw_id FROM draws)")
     assert main([str(other)]) == 2
     assert "is not what it was in the run" in capsys.readouterr().err
+    assert main([str(other), "--from", "3", "--to", "2"]) == 2
+    assert "has the steps 1 to 4, not those from 3 on that end with 2" in capsys.readouterr().err
     change(other, "UPDATE steps SET layout = '{}' WHERE step > 0")
     assert main([str(other)]) == 2
     assert "a run of train_code_grpo cannot be replayed" in capsys.readouterr().err
+    change(other, "DELETE FROM steps")
+    assert main([str(other)]) == 2
+    assert "has no step yet that could be done again" in capsys.readouterr().err
+    assert main([str(other / "run.db")]) == 2
+    assert "run.db is no folder" in capsys.readouterr().err
     assert main([str(tmp_path)]) == 2
     assert "run.db does not exist" in capsys.readouterr().err
