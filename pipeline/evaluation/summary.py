@@ -23,6 +23,7 @@ from configs.schema import Config
 from pipeline.evaluation.evaluate import EvaluationReport
 from pipeline.evaluation.passk import paired_difference, table_cells
 from pipeline.host.device import num_gpus
+from pipeline.host.spans import process_started_s
 from pipeline.host.versions import package_version, processor_name, source_commit
 from pipeline.record.ledger import ALARM, GUARD, PLACEMENT_GUARD
 from pipeline.record.ledger_tables import reading
@@ -107,7 +108,9 @@ def _in_all(folder: RunFolder, seconds: Mapping[str, float]) -> dict[str, float]
         (earlier,) = ledger.execute(
             "SELECT SUM(COALESCE(ended_at, (SELECT MAX(committed_at) FROM steps"
             " WHERE steps.run_id = runs.run_id), started_at) - started_at)"
-            " FROM runs WHERE run_id < (SELECT MAX(run_id) FROM runs)"
+            " FROM runs WHERE started_at < ?",
+            # It has several rows itself where it went back to a checkpoint.
+            (process_started_s(),),
         ).fetchone()
     return {"total": round(seconds["total"] + (earlier or 0.0), 1)}
 

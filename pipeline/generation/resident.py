@@ -17,6 +17,7 @@ import os
 import platform
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from filelock import AcquireReturnProxy, BaseFileLock
@@ -108,9 +109,10 @@ async def stop(index: int) -> str | None:
     found = await find(index)
     if found is None:
         return None
-    answer = await ask(socket_path(index), "stop")
-    if answer.refusal is not None:
-        return answer.refusal
+    with suppress(ProcessGoneError):  # It was about to end by itself.
+        answer = await ask(socket_path(index), "stop")
+        if answer.refusal is not None:
+            return answer.refusal
     deadline = time.monotonic() + _STOP_TIMEOUT_S
     while _is_alive(found.pid):
         if time.monotonic() > deadline:

@@ -86,7 +86,7 @@ def read_metrics(path: Path) -> list[dict[str, float | None]]:
         line = _parsed(path, number, text)
         step = int(line["step"] or 0)
         # A line without it is of what was measured later, and belongs to the one before.
-        if step < newest or _OF_A_STEP in line:
+        if step < newest or (step == newest and _OF_A_STEP in line):
             by_step = {earlier: row for earlier, row in by_step.items() if earlier < step}
         newest = step
         by_step.setdefault(step, {}).update(line)
