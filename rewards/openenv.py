@@ -17,10 +17,16 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
-import uvicorn
-from openenv.core.env_server.http_server import create_fastapi_app
-from openenv.core.env_server.interfaces import Environment
-from openenv.core.env_server.types import Action, Observation, State
+try:
+    import uvicorn
+    from openenv.core.env_server.http_server import create_fastapi_app
+    from openenv.core.env_server.interfaces import Environment
+    from openenv.core.env_server.types import Action, Observation, State
+except ModuleNotFoundError as missing:
+    if __name__ != "__main__":
+        raise
+    print(f"error: {missing.name} is not installed: pip install openenv-core", file=sys.stderr)
+    sys.exit(2)
 
 from configs.command_line import make_parser, run_command
 from configs.schema import ExecutionConfig
