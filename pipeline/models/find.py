@@ -139,6 +139,8 @@ def _merged(folder: Path) -> Path:
                 merge_adapter(folder, base, out)
                 (out / _ORIGIN).write_text(_digest(folder), encoding="utf-8")
             return out
+    except TimeoutError:
+        raise
     except OSError as error:
         raise ValueError(
             f"model.name: the adapter in {folder} could not be merged there ({error}); write the merged "

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from configs.schema import ModelConfig
 from pipeline.handover.command import merge_command as main
 from pipeline.models import find
+from pipeline.host.files import locked
 from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_model, load_tokenizer
 from pipeline.models.merging import merge_adapter, merged_weights, read_adapter
@@ -108,6 +109,14 @@ def test_a_copied_adapter_is_not_merged_again(
     base.rename(tmp_path / "moved")
     assert resolve_model(ModelConfig(name=str(copy))) == copy / "merged"
     assert_answers_as(copy / "merged", adapted)
+
+
+def test_whoever_waits_in_vain_for_another_process_that_merges_is_told_so(
+    adapter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.models.find.LOCK_TIMEOUT_S", 0.01)
+    with locked(adapter / "merged.lock", timeout_s=1.0), pytest.raises(TimeoutError, match=r"merged\.lock"):
+        resolve_model(ModelConfig(name=str(adapter)))
 
 
 def test_an_adapter_without_weights_is_refused_by_name(adapter: Path) -> None:
