@@ -13,8 +13,8 @@ from transformers import PreTrainedModel
 
 from configs.schema import ModelConfig
 from pipeline.handover.command import merge_command as main
-from pipeline.models import find
 from pipeline.host.files import locked
+from pipeline.models import find
 from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_model, load_tokenizer
 from pipeline.models.merging import merge_adapter, merged_weights, read_adapter
@@ -182,9 +182,10 @@ def test_an_adapter_of_another_model_leaves_nothing_behind(base: Path, adapter: 
 def test_the_command_says_of_a_folder_without_an_adapter_what_to_do(
     base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for folder in (base, tmp_path / "none"):
+    wrong = {base: ": holds no adapter (adapter_config.json)", tmp_path / "none": " does not exist"}
+    for folder, complaint in wrong.items():
         assert main([str(folder), str(tmp_path / "merged")]) == 2
-        assert f"{folder}: holds no adapter (adapter_config.json)" in capsys.readouterr().err
+        assert f"{folder}{complaint}" in capsys.readouterr().err
 
 
 def test_the_command_finds_a_base_that_is_no_folder(
