@@ -107,7 +107,8 @@ class CacheFile:
                 _logger.warning("reward cache %s: of another version; begun anew", self._path)
             self._write_anew([])
             return []
-        torn = lines.pop()
+        # Without a line feed the header itself is torn.
+        torn = lines.pop() if lines else header
         kept = lines
         if len(data) > self._max_bytes // 2:
             kept = _newest(lines, self._max_bytes // 2 - len(header) - 1)

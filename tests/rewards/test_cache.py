@@ -251,6 +251,17 @@ def test_a_line_cut_off_by_a_crash_is_skipped_and_what_follows_is_not_lost(
     assert list(loaded(path)) == [key_of(number) for number in (0, 1, 10, 11)]
 
 
+def test_a_file_cut_off_behind_its_header_is_begun_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "cache.jsonl"
+    store(path, range(3))
+    path.write_bytes(path.read_bytes().partition(b"\n")[0])
+    store(path, range(10, 12))
+    assert "cut off" in caplog.text
+    assert list(loaded(path)) == [key_of(10), key_of(11)]
+
+
 def test_lines_that_are_no_verdicts_are_skipped_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
