@@ -120,11 +120,11 @@ class _Run:
         stop = self._context.stop
 
         def leave() -> None:
-            with suppress(sqlite3.Error):  # It ends, whether that can be noted or not.
-                self._context.ledger.event(STOP, "a signal asked the run to end")
             # An attempt that runs ends by itself, with what it has done saved.
             if self._attempt is None or not self._attempt.is_running:
                 job.cancel()
+            with suppress(sqlite3.Error, StageError):  # It ends, whether that can be noted or not.
+                self._context.ledger.event(STOP, "a signal asked the run to end")
 
         with stop_on_signals(stop, leave) as self._arm:
             try:

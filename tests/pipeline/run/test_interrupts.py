@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from argparse import Namespace
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,33 @@ def test_an_interrupt_during_the_start_ends_the_run(moment_s: float, model: str,
     # Before our first line of code the interpreter ends it.
     assert process.returncode in (INTERRUPTED, -signal.SIGINT), said
     assert not list(tmp_path.glob("*/checkpoints/step-*"))
+
+
+def test_a_signal_while_it_trains_saves_the_last_step_and_is_noted(model: str, tmp_path: Path) -> None:
+    process = start(*ARGUMENTS.split(), "--model", model, "--output-dir", str(tmp_path), "--run-name", "r")
+    try:
+        until = time.monotonic() + 8 * DEADLINE_S
+        while not query(tmp_path / "r" / "run.db", "SELECT * FROM steps"):
+            assert process.poll() is None and time.monotonic() < until
+            time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=4 * DEADLINE_S)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + signal.SIGTERM, said
+    assert list(tmp_path.glob("r/checkpoints/step-*"))
+    # The live page asks nobody twice: see pipeline.report.live_control.
+    (noted_s,) = query(tmp_path / "r" / "run.db", "SELECT time FROM events WHERE kind = 'stop'")[0]
+    assert noted_s > query(tmp_path / "r" / "run.db", "SELECT MAX(started_at) FROM runs")[0][0]
+
+
+def query(file: Path, sql: str) -> list[tuple[float, ...]]:
+    """Its rows; none while there is no such table yet."""
+    if not file.exists():
+        return []
+    with closing(sqlite3.connect(file)) as database, suppress(sqlite3.OperationalError):
+        return database.execute(sql).fetchall()
+    return []
 
 
 def test_an_interrupt_that_a_library_catches_is_not_lost(capsys: pytest.CaptureFixture[str]) -> None:
