@@ -104,8 +104,9 @@ def measure_run(run: Path, num_steps: int, num_sequences: int, rates: Mapping[st
             ).items():
                 flops[stage] += value
             num_trained += batch.num_tokens
-    # What is never trained on counts as the rest, with its share of prompts.
-    written = sum(row["generation/tokens"] or 0.0 for row in counted)
+    # What is never trained on counts as the rest, with its share of prompts; what was trained on was written,
+    # be it while an earlier step was counted.
+    written = max(sum(row["generation/tokens"] or 0.0 for row in counted), float(num_trained))
     flops["generation"] *= written / num_trained
     width = 4 if config.generation.dtype == "float32" else 2
     num_bytes = width * sum(out * inputs * count for (out, inputs), count in linear_shapes(folder).items())

@@ -166,6 +166,6 @@ def _ask(fields: str) -> list[str]:
     try:
         command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
         said = subprocess.run(command, capture_output=True, text=True, timeout=20)
-    except OSError:
+    except (OSError, subprocess.TimeoutExpired):
         return []
     return [line.strip() for line in said.stdout.splitlines() if line.strip()] if said.returncode == 0 else []
