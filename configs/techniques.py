@@ -87,7 +87,7 @@ TECHNIQUES: Final = (
         off={"acceleration.max_staleness": 0},
         on={"acceleration.max_staleness": 1},
         gain="generation does not wait for the trainer; an importance ratio corrects for older weights",
-        proof="tests/pipeline/rollouts/test_buffer.py::test_a_group_that_is_too_old_is_returned_as_such_and_its_slot_is_free",
+        proof="tests/pipeline/rollouts/test_buffer.py::test_a_group_that_is_too_old_is_counted_and_its_slot_is_free",
         guard="the overlap trial: in turn by blocks of steps, where that is faster",
     ),
     Technique(

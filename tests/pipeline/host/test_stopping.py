@@ -87,7 +87,8 @@ def download():
 
 class Run(_Run):
     def __init__(self):
-        self._context, self._attempt = SimpleNamespace(stop=StopRequest()), None
+        ledger = SimpleNamespace(event=lambda kind, text: None)
+        self._context, self._attempt = SimpleNamespace(stop=StopRequest(), ledger=ledger), None
 
     async def _run(self, *, is_resumed):
         asyncio.get_running_loop().set_default_executor(Executor())
