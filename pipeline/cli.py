@@ -148,10 +148,11 @@ def _plan(arguments: argparse.Namespace) -> int:
 def _refuse_beside_actions(arguments: argparse.Namespace) -> None:
     """--watch and --stop-resident train nothing: what they do not read is refused."""
     given = {flag.name for flag in given_flags(arguments, "train_accelerated")}
-    for action in {"--watch", "--stop-resident"} & given:
-        fault = f"not used with {action}, which trains nothing"
-        others = sorted(given - _BESIDE_ACTIONS - {action})
-        refuse(dict.fromkeys(others, fault), f"{action} in a command of its own")
+    for action in ("--watch", "--stop-resident"):
+        if action in given:
+            others = sorted(given - _BESIDE_ACTIONS - {action})
+            fault = f"not used with {action}, which trains nothing"
+            refuse(dict.fromkeys(others, fault), f"{action} in a command of its own")
 
 
 def _refuse_useless_flags(arguments: argparse.Namespace) -> None:

@@ -54,8 +54,13 @@ class SandboxPool:
         without: frozenset[str] = frozenset(),
     ) -> None:
         """Start all zygotes and wait for them. Raises ValueError, SandboxError."""
-        if num_workers < 1:
-            raise ValueError(f"SandboxPool: num_workers={num_workers} must be at least 1")
+        for name, value, least in (
+            ("num_workers", num_workers, 1),
+            ("recycle_after", recycle_after, 1),
+            ("max_infra_retries", max_infra_retries, 0),
+        ):
+            if value < least:
+                raise ValueError(f"SandboxPool: {name}={value} must be at least {least}")
         self._recycle_after = recycle_after
         self._max_infra_retries = max_infra_retries
         self._without = without

@@ -115,7 +115,7 @@ def _folder(model: str, flag: str) -> Path:
     try:
         return resolve_model(ModelConfig(name=model))
     except ValueError as error:
-        raise ValueError(str(error).replace("model.name", flag)) from error
+        raise ValueError(str(error).replace("model.name", flag, 1)) from error
 
 
 def _stems(options: EvaluationOptions) -> dict[str, str]:

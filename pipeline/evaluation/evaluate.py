@@ -298,15 +298,18 @@ class EvaluationJournal:
             raise ValueError(f"{self.path}: is no journal of an evaluation ({error}); {hint}") from None
         whole = text[: text.rfind("\n") + 1]
         lines = whole.splitlines()
-        if not lines:
-            if text:
-                raise ValueError(f"{self.path}: is no journal of an evaluation; {hint}")
-            self._write({"evaluation": identity})
-            return {}
-        self._refuse_others(lines, identity, hint)
-        if len(lines) == 1:
+        if text and not lines:
+            raise ValueError(f"{self.path}: is no journal of an evaluation; {hint}")
+        found = self._identity_in(lines[0], hint) if lines else {}
+        if len(lines) < 2:
+            # One that was ended before its first sample holds nothing, whichever it was.
             self._file.truncate(0)
             self._write({"evaluation": identity})
+            return {}
+        if differing := differences(identity, found):
+            raise ValueError(
+                f"{self.path}: holds an unfinished evaluation that differs ({'; '.join(differing)}); {hint}"
+            )
         kept: defaultdict[str, list[EvaluatedSample]] = defaultdict(list)
         for number, line in enumerate(lines[1:], start=2):
             try:
@@ -314,20 +317,14 @@ class EvaluationJournal:
             except (ValueError, RecursionError) as error:
                 raise ValueError(f"{self.path}:{number}: is damaged ({in_short(error)}); {hint}") from None
             kept[sample.task_id].append(sample)
-        if len(lines) > 1:
-            os.truncate(self.path, len(whole.encode("utf-8")))
+        os.truncate(self.path, len(whole.encode("utf-8")))
         return dict(kept)
 
-    def _refuse_others(self, lines: Sequence[str], identity: Mapping[str, str], hint: str) -> None:
+    def _identity_in(self, line: str, hint: str) -> dict[str, str]:
         try:
-            found = dict(json.loads(lines[0])["evaluation"])
+            return dict(json.loads(line)["evaluation"])
         except (ValueError, TypeError, KeyError):
             raise ValueError(f"{self.path}:1: is no journal of an evaluation; {hint}") from None
-        # One that was ended before its first sample holds nothing.
-        if len(lines) > 1 and (differing := differences(identity, found)):
-            raise ValueError(
-                f"{self.path}: holds an unfinished evaluation that differs ({'; '.join(differing)}); {hint}"
-            )
 
     def _write(self, line: Mapping[str, object]) -> None:
         self._file.write(json.dumps(line) + "\n")

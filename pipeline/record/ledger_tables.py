@@ -173,11 +173,10 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
 
     Raises ValueError when there is none, or it is damaged or of another schema version.
     """
+    if not path.parent.is_dir():
+        raise ValueError(f"{path.parent} {no_folder(path.parent)}; give the folder of a run")
     if not path.is_file():
-        what = (
-            "does not exist" if path.parent.is_dir() else f"cannot be: {path.parent} {no_folder(path.parent)}"
-        )
-        raise ValueError(f"{path} {what}; give the folder of a run")
+        raise ValueError(f"{path} does not exist; give the folder of a run")
     try:
         with closing(open_to_read(path)) as database:
             check_database(database, path)

@@ -123,6 +123,10 @@ def test_requests_that_cannot_be_run_are_refused(pool: SandboxPool) -> None:
         _check(pool, "def f(x): return 2\n", prelude="1 / 0\n")
     with pytest.raises(ValueError, match="num_workers"):
         SandboxPool(num_workers=0)
+    with pytest.raises(ValueError, match="recycle_after=0 must be at least 1"):
+        SandboxPool(recycle_after=0)
+    with pytest.raises(ValueError, match="max_infra_retries=-1 must be at least 0"):
+        SandboxPool(max_infra_retries=-1)
 
 
 @pytest.mark.parametrize("name", ["expected", "expected_args"])

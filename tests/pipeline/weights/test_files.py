@@ -39,6 +39,14 @@ def test_weights_are_read_back_in_the_asked_dtype(tmp_path: Path) -> None:
     assert load_file(path)["a"].dtype is torch.float32
 
 
+def test_tensors_made_on_the_way_are_each_written_with_their_own_values(tmp_path: Path) -> None:
+    """Merged adapters are made one by one; a freed one's address may be given to the next."""
+    layers = ((f"layer{index}", torch.full((64, 64), float(index))) for index in range(8))
+    write_weights(layers, str(tmp_path / "w"), 1, torch.bfloat16)
+    loaded = load_file(tmp_path / "w")
+    assert [loaded[f"layer{index}"][0, 0].item() for index in range(8)] == list(range(8))
+
+
 def test_a_full_file_system_is_reported_with_folder_and_bytes_and_the_old_file_stays(tmp_path: Path) -> None:
     path = tmp_path / "w"
     write_weights([("a", torch.ones(2))], str(path), 1, torch.bfloat16)
