@@ -55,13 +55,13 @@ class SystemCall:
     buffer: object = None
 
 
-def rlimit_call(which: int, value: int) -> SystemCall:
-    """Set a resource limit, soft and hard.
+def rlimit_call(which: int, soft: int, hard: int | None = None) -> SystemCall:
+    """Set a resource limit; the hard one is the soft one, unless given.
 
     The limits do not stop: CPU use spread over forked processes (each counts alone), memory shared
     through files, many small files.
     """
-    buffer = (ctypes.c_ulong * 2)(value, value)
+    buffer = (ctypes.c_ulong * 2)(soft, soft if hard is None else hard)
     return SystemCall(
         function=_pylibc.setrlimit,
         arguments=(ctypes.c_int(which), ctypes.c_void_p(ctypes.addressof(buffer))),

@@ -125,7 +125,9 @@ class Run:
 
     def timeout(self, report: ChildReport) -> Failure | None:
         """Which time limit ended the child, if one did."""
-        if report.reason == "cpu" or report.cpu_s > self.limits.cpu_s:
+        # SIGXCPU is the kernel's, whose count of a process on a busy core may be above the exact one.
+        by_kernel = report.exit_code == -signal.SIGXCPU
+        if report.reason == "cpu" or report.cpu_s > self.limits.cpu_s or by_kernel:
             return Outcome.TIMEOUT_CPU, f"more than {self.limits.cpu_s} s of CPU"
         if report.reason == "wall":
             return Outcome.TIMEOUT_WALL, f"more than {self.limits.wall_s} s"

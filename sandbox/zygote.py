@@ -164,8 +164,8 @@ def _watch(owner: socket.socket, children: list[_Child], limits: Limits, launche
     Once the owner said finish, wait for the children's end instead.
 
     CPU time grows no faster than wall time but for threads outside the interpreter lock, so sleeping
-    for the unused rest of it is enough; RLIMIT_CPU backs this up. At the wall limit the time in which
-    the children were ready but had no core is given back, up to the cap.
+    for the unused rest of it is enough; RLIMIT_CPU, far above, backs this up. At the wall limit the time
+    in which the children were ready but had no core is given back, up to the cap.
     """
     started = time.monotonic()
     wall_s = limits.wall_s

@@ -209,6 +209,33 @@ def test_killing_every_child_from_outside_ends_as_infra_error_and_never_as_wrong
         assert _calls(pool, "def f(x): return x\n", (1, 1)).outcome is Outcome.PASS
 
 
+def test_the_kernels_own_count_of_cpu_time_is_a_late_backup(pool: SandboxPool) -> None:
+    """It counts by ticks, too much on a busy core: at one second above the limit it killed programs, as
+    if the host had, that were still below it."""
+    solution = "import resource\ndef f(x): return resource.getrlimit(resource.RLIMIT_CPU)\n"
+    assert _calls(pool, solution, (0, (21, 22))).outcome is Outcome.PASS
+
+
+def test_a_program_that_the_kernel_ends_for_its_cpu_time_is_a_timeout() -> None:
+    # Only without the system-call filter can a program send the kernel's signal to itself.
+    die = "import os, signal\ndef die(): os.kill(os.getpid(), signal.SIGXCPU)\n"
+    with SandboxPool(without=frozenset({"seccomp"}), allow_unsafe=True) as open_pool:
+        for verdict in (
+            _calls(open_pool, f"{die}def f(x): die()", (1, 2)),
+            _check(open_pool, f"{die}def f(x): die()"),
+            open_pool.run(
+                ExecutionRequest(
+                    solution=f"{die}die()",
+                    entry_point="",
+                    stdio_tests=(StdioTest(stdin="", expected_stdout="1"),),
+                    limits=_LIMITS,
+                )
+            ),
+        ):
+            assert verdict.outcome is Outcome.TIMEOUT_CPU
+            assert verdict.detail.endswith("more than 10.0 s of CPU")
+
+
 def test_zygotes_are_recycled_and_many_threads_may_share_a_pool() -> None:
     with SandboxPool(num_workers=2, recycle_after=5) as pool:
         before = set(pool.worker_pids)
