@@ -83,7 +83,7 @@ def load_named_tasks(name: str, split: str | None = None) -> tuple[Task, ...]:
     is_data_set = is_task_file(name) or "/" in name or os.path.isdir(name)
     if name not in BUILT_IN_DATASETS and not is_data_set:
         raise ValueError(
-            f"evaluation tasks: value {name!r}: use {', '.join(BUILT_IN_DATASETS)}, a .jsonl file, "
+            f"tasks: value {name!r}: use {', '.join(BUILT_IN_DATASETS)}, a .jsonl file, "
             "OWNER/NAME or a folder with a data set"
         )
     return _load(name, split or ("train" if name in _BUILT_IN else "test"), columns={})

@@ -45,12 +45,7 @@ from pipeline.evaluation.evaluate import (
 from pipeline.evaluation.forms import AnswerForm, ChatForm, CompletionForm
 from pipeline.evaluation.passk import compare
 from pipeline.evaluation.resident_engine import evaluation_generator
-from pipeline.evaluation.samples import (
-    read_samples,
-    sample_completion,
-    write_results,
-    write_samples,
-)
+from pipeline.evaluation.samples import read_samples, sample_completion, write_results, write_samples
 from pipeline.evaluation.scorers import CompletionScorer, SandboxScorer, check_sandbox
 from pipeline.evaluation.table import (
     print_comparison,
@@ -232,6 +227,11 @@ def _sample_model(
     with closing(EvaluationJournal(path, identity, hint=hint)) as journal:
         if journal.num_kept:
             print(f"going on: {journal.num_kept} samples are in {path}", file=sys.stderr, flush=True)
+        num_samples = options.num_samples
+        kept = [sample for task in tasks for sample in journal.kept.get(task.task_id, ())[:num_samples]]
+        if len(kept) == num_samples * len(tasks):
+            # Nothing is left to sample, for which an engine would be started.
+            return make_report(kept)
         tokenizer = load_tokenizer(folder)
         form: AnswerForm
         scorer: TextScorer

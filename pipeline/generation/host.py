@@ -143,8 +143,10 @@ class EngineHost:
 
     async def _grant(self, hello: Hello) -> str | None:
         """Lease the engine, or begin its end; returns why not, or None."""
-        if self._client_pid is not None or self._end.is_set():
+        if self._client_pid is not None:
             return f"in use by process {self._client_pid}"
+        if self._end.is_set():
+            return "about to end"
         if hello.wants == "stop":
             self._end.set()
             return None

@@ -8,16 +8,16 @@ seen from its counters. Reads files of /proc and /sys only, in the layouts of bo
 from __future__ import annotations
 
 import ctypes
-import errno
 import shutil
 import sqlite3
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from configs.command_line import DISK_FULL
+
 # Above this a cgroup's limit is none.
 _NO_LIMIT = 2**60
 _GIB = 2**30
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 _CGROUPS = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
 # For the environment of a process whose large tensors come and go: glibc keeps what they leave, of any size
@@ -125,7 +125,7 @@ def read_text(path: Path) -> str:
 
 def explain_full_disk(error: OSError | sqlite3.OperationalError, folder: Path) -> str | None:
     """What to tell the user where ``error`` means that there is no room left below ``folder``; else None."""
-    is_full_file = isinstance(error, OSError) and error.errno in _FULL
+    is_full_file = isinstance(error, OSError) and error.errno in DISK_FULL
     is_full_database = isinstance(error, sqlite3.OperationalError) and error.sqlite_errorname == "SQLITE_FULL"
     if not (is_full_file or is_full_database):
         return None
