@@ -37,6 +37,8 @@ from tests.pipeline.adapter_files import publish_random_adapter
 from tests.pipeline.fake_stages import FakeRun, make_config
 from tests.pipeline.tiny_model import make_model, make_tokenizer, save_model
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 AT_THE_TOP = ("README.md", "SPEEDUP_GUIDE.md", "CONTRIBUTING.md", "SECURITY.md")

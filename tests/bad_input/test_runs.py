@@ -22,6 +22,8 @@ from pipeline.run.resume import refuse_resume
 from tests.bad_input.harness import Case, refuse, write_files
 from tests.pipeline.fake_stages import FakeRun, make_config
 
+pytestmark = pytest.mark.slow
+
 Command = Callable[[Sequence[str]], int]
 # ``None`` in place of the new content of a file takes the file away.
 Changes = dict[str, bytes | None]

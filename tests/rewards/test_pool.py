@@ -27,6 +27,8 @@ from rewards.worker import StartWorker
 from sandbox.result import CallTest, Outcome, StdioTest
 from tests.processes import descendants, none_runs
 
+pytestmark = pytest.mark.slow
+
 TASK = Task(
     task_id="t/add",
     prompt="Write add.",

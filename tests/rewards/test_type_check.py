@@ -21,6 +21,8 @@ from rewards.type_check import (
 from rewards.type_rules import count_hidden, count_reported, is_blocking, neutralise_type_comments
 from tests.processes import descendants, left_by_killed_owner, none_runs
 
+pytestmark = pytest.mark.slow
+
 HONEST = "def f(xs: list[int]) -> int:\n    return sum(x * x for x in xs)\n"
 WRONG = "def f(xs: list[int]) -> str:\n    return sum(xs)\n"
 BARE = "def f(a, b):\n    return a + b\n"

@@ -22,6 +22,8 @@ from tests.sandbox.attacks.case import Case
 from tests.sandbox.attacks.suite import ATTACKS, ODDITIES, run_case
 from tests.sandbox.attacks.targets import Targets
 
+pytestmark = pytest.mark.slow
+
 _NOBODY = 65534
 _ROOT = Path(__file__).parents[2]
 _ALL_WALLS = frozenset({"namespaces", "landlock", "seccomp", "user"})

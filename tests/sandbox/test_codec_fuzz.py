@@ -20,6 +20,8 @@ from hypothesis import strategies as st
 from sandbox.codec import MAX_BYTES, MAX_DEPTH, MAX_NODES, CodecError, decode, encode
 from sandbox.wire import FrameError, FrameReader, send_frame
 
+pytestmark = pytest.mark.slow
+
 _EXAMPLES = settings(max_examples=150)
 _FEW_EXAMPLES = settings(max_examples=60)
 

@@ -41,6 +41,8 @@ from sandbox.result import Outcome
 from tests.pipeline.processes.liar import LATE_S, PID, Fault, Liar
 from tests.pipeline.rollouts.groups import TASK, completion
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 DEADLINE_S = 0.6
 # What a probe of those who are late takes, and the end of a process.

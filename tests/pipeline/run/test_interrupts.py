@@ -20,6 +20,8 @@ import pytest
 from configs.command_line import INTERRUPTED, make_parser, raise_if_interrupted, run_async, run_command
 from tests.pipeline.tiny_model import save_byte_model
 
+pytestmark = pytest.mark.slow
+
 ARGUMENTS = "--max-steps 40 --set evaluation.enabled=false --set generation.engine=transformers"
 # Seconds after the start; all of them, every 20 ms up to 3 s, take four minutes and were tried by hand.
 MOMENTS = (0.3, 0.6, 0.9, 1.2, 1.6, 2.0, 2.5, 3.0)

@@ -21,6 +21,8 @@ from tests.pipeline.training.builders import (
     relative_error,
 )
 
+pytestmark = pytest.mark.slow
+
 PACKED: Mapping[str, object] = {"token_packing": {"enabled": True, "max_tokens": 64}}
 
 

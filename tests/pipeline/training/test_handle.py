@@ -30,6 +30,8 @@ from tests.pipeline.processes.liar import Fault, Liar
 from tests.pipeline.tiny_model import make_config, make_samples, parts_of
 from tests.pipeline.training.builders import ADVANTAGES, LENGTHS
 
+pytestmark = pytest.mark.slow
+
 BATCH = make_samples(LENGTHS, ADVANTAGES)
 
 
