@@ -47,11 +47,11 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def tree(folder: Path) -> dict[str, bytes | None]:
-    """Every file below ``folder`` with its bytes, and every folder."""
+    """Every file below ``folder`` with its bytes, and every folder; Python's own bytecode is nobody's."""
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
         for path in sorted(folder.rglob("*"))
-        if path.name not in _LOCKS
+        if path.name not in _LOCKS and "__pycache__" not in path.parts
     }
 
 
