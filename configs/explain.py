@@ -40,6 +40,7 @@ _ELSEWHERE = {
     "vllm_enable_sleep_mode": "generation.sleep_while_training",
     "reward_weights": "rewards.custom_weights or rewards.weights",
     "deepspeed": "runtime.trainer_ranks",
+    "eval_steps": "evaluation.every_steps",
 }
 # TRL's that have none, with the reasons in docs/from_trl.md.
 _NOT_OFFERED = frozenset(

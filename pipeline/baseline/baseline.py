@@ -68,6 +68,7 @@ _ALLOWED = (
     ("lora.load_in_4bit", False, "does not quantise; set it to false"),
     ("grpo.warm_start_steps", 0, "has no warm start; set it to 0"),
     ("rollouts.max_turns", 1, "has one turn; set it to 1"),
+    ("runtime.trainer_ranks", 1, "trains in one process; set it to 1"),
     ("evaluation.every_steps", None, "measures before and after training only; leave it out"),
 )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,9 +46,12 @@ def baseline_engine(config: Config, device: str) -> Literal["vllm", "transformer
 
 
 def vllm_environment(config: Config, device: str) -> dict[str, str]:
-    """Variables for a process with TRL's vLLM in it, to be set before vLLM is imported."""
+    """Variables for TRL's process, to be set before vLLM is imported; of several GPUs it sees the first."""
     generation = config.generation
     variables = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
+    if device == "cuda":
+        # TRL refuses several that no launcher has shared out.
+        variables["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
     if device == "cpu":
         # The trainer, which works in turn with it, has the same threads and cores.
         variables["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"

@@ -215,7 +215,7 @@ def _no_effect(rows: Sequence[Row], config: Config) -> str | None:
         (share, row.get("train/learning_rate") or rate)
         for row in rows[-WINDOW:]
         if (share := row.get("weights/changed_share")) is not None
-        and (config.grpo.beta > 0 or (row.get("rollout/zero_signal_share") or 0.0) < 1.0)
+        and (row.get("train/grad_norm") or 0.0) > 0.0
     ]
     if len(changes) < WINDOW - 1 or max(share * rate / now for share, now in changes) >= 0.001:
         return None

@@ -93,12 +93,12 @@ def _sample(
 
 
 def lacks_signal(group: RolloutGroup, *, is_warm_start: bool) -> bool:
-    """Whether the rewards of ``group`` are all equal; in a warm start only where no answer passed.
+    """Whether the rewards of ``group`` are all equal; in a warm start whether no answer passed.
 
-    There an answer that passed is learned from, whatever the others earned.
+    There what passed is learned from and nothing else, whatever the others earned.
     """
-    if is_warm_start and any(rollout.result.passed for rollout in group.rollouts):
-        return False
+    if is_warm_start:
+        return not any(rollout.result.passed for rollout in group.rollouts)
     return is_flat(group)
 
 

@@ -346,6 +346,18 @@ def test_trls_vllm_shares_the_trainers_threads_on_a_cpu(tmp_path: Path) -> None:
     assert not any("CPU" in name or "COMPILE" in name for name in on_gpu)
 
 
+@pytest.mark.parametrize(("visible", "first"), [(None, "0"), ("3,5", "3"), ("GPU-7f,GPU-8a", "GPU-7f")])
+def test_of_several_gpus_trl_sees_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: str | None, first: str
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    config = small_config(tmp_path)
+    assert vllm_environment(config, "cuda")["CUDA_VISIBLE_DEVICES"] == first
+    assert "CUDA_VISIBLE_DEVICES" not in vllm_environment(config, "cpu")
+
+
 def test_a_fence_stops_a_completion_where_the_main_job_stops_at_it(tmp_path: Path) -> None:
     tokenizer = make_byte_tokenizer()
     fence = tokenizer.convert_tokens_to_ids("```")
@@ -452,6 +464,7 @@ def runnable_config(folder: Path, **sections: Mapping[str, object]) -> Config:
         ({"evaluation": {"every_steps": 3}}, "evaluation.every_steps: value 3: the baseline measures before"),
         ({"grpo": {"warm_start_steps": 2}}, "grpo.warm_start_steps: value 2: the baseline has no warm start"),
         ({"rollouts": {"max_turns": 2}}, "rollouts.max_turns: value 2: the baseline has one turn"),
+        ({"runtime": {"trainer_ranks": 2}}, "runtime.trainer_ranks: value 2: the baseline trains in one"),
         ({"model": {"loader": "unsloth"}}, "model.loader: value unsloth: the baseline loads models with T"),
         (
             {"lora": {"enabled": True, "load_in_4bit": True}},

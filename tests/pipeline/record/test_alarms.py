@@ -230,7 +230,7 @@ def test_small_changes_are_a_fault_at_the_peak_of_a_schedule_and_none_at_its_end
 
 def test_steps_without_a_gradient_change_nothing_and_are_told_as_what_they_are() -> None:
     alarms = Alarms(Config(), shares_device=False)
-    row = GOOD | {"weights/changed_share": 0.0, "rollout/zero_signal_share": 1.0}
+    row = GOOD | {"weights/changed_share": 0.0, "rollout/zero_signal_share": 1.0, "train/grad_norm": 0.0}
     told = [rule.name for _ in range(WINDOW) for rule, _ in alarms.step(row)]
     assert told == ["no differences in any group"]
 

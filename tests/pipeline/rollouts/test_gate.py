@@ -158,9 +158,11 @@ def test_the_gate_counts_by_step_and_goes_on_from_what_a_resume_found() -> None:
     assert gate.metrics(5)["rollout/gated_groups"] == 1.0
 
 
-def test_in_a_warm_start_a_group_with_a_passing_answer_stays_whatever_the_others_earned() -> None:
+def test_in_a_warm_start_a_group_stays_that_has_a_passing_answer_and_no_other() -> None:
     solved, failed = group(rollout(1.0), rollout(1.0)), group(rollout(0.3), rollout(0.3))
     gate = SignalGate(9, None, 2)
+    uneven = group(rollout(0.1), rollout(0.3))
+    assert [gate.holds(uneven, step) for step in (1, 2, 3)] == [True, True, False]
     assert [gate.holds(solved, step) for step in (1, 2, 3)] == [False, False, True]
     assert [gate.holds(failed, step) for step in (1, 2, 3)] == [True, True, True]
 
