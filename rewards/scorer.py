@@ -177,9 +177,9 @@ class Scorer:
         return scores
 
     def _syntax_failure(self, item: _Item, message: str) -> RewardResult:
-        names = ["syntax", "complexity"]
-        names += [] if self._sandbox is None else ["tests", "execution"]
-        names += [name for name in item.rules.weights if name not in names and item.needs(name)]
+        run = ["tests", "execution"]
+        names = ["syntax", "complexity", *(run if self._sandbox is not None else ())]
+        names += [name for name in item.rules.weights if name not in names + run and item.needs(name)]
         return RewardResult(
             reward=item.rules.syntax_failure_reward,
             breakdown=dict.fromkeys(names, 0.0),

@@ -69,6 +69,7 @@ _ALLOWED = (
     ("grpo.warm_start_steps", 0, "has no warm start; set it to 0"),
     ("rollouts.max_turns", 1, "has one turn; set it to 1"),
     ("runtime.trainer_ranks", 1, "trains in one process; set it to 1"),
+    ("runtime.strict", False, "has no alarms; leave it out"),
     ("evaluation.every_steps", None, "measures before and after training only; leave it out"),
 )
 

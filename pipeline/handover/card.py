@@ -79,6 +79,9 @@ def make_card(model: TrainedModel) -> ModelCard:
     if (built_in := BUILT_IN.get(base)) is not None:
         base, licence = built_in.original, built_in.licence
     is_hub_name = base.count("/") == 1 and not Path(base).expanduser().exists()
+    if Path(base).is_absolute():
+        # Of a folder of this machine its name will do.
+        base = Path(base).name
     data = ModelCardData(
         language="en",
         license=licence,
@@ -108,7 +111,7 @@ def _lines(model: TrainedModel, base: str) -> Iterator[str]:
         named = ", ".join(dataset.allow_evaluation_sets)
         yield f"Trained on evaluation sets by leave: {named}. Its scores on them mean nothing."
     completions = model.step * config.completions_per_step
-    yield f"{completions:,} completions were generated, run against their tests and trained on."
+    yield f"{completions:,} completions were scored and trained on."
     yield from _section("Rewards")
     yield from _reward_lines(config)
     yield from _section("Evaluation")
@@ -126,7 +129,7 @@ def _lines(model: TrainedModel, base: str) -> Iterator[str]:
     yield "```"
     yield ""
     yield (
-        "The model was asked through its chat template, and its answer was opened with "
+        "The model was asked through its chat template, where it has one, and its answer was opened with "
         f"{config.generation.assistant_prefill!r}. It writes programs that may be wrong: run them in a "
         "sandbox."
     )

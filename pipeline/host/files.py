@@ -146,7 +146,14 @@ def no_folder(path: Path) -> str:
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """A name beside ``path`` for a file or folder; it becomes ``path`` if all goes well, else is removed."""
+    """A name beside ``path`` for a file or folder; it becomes ``path`` if all goes well, else is removed.
+
+    What a link leads to is replaced, not the link. Raises ValueError for a device or a pipe.
+    """
+    if path.is_symlink():
+        path = path.resolve()
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise ValueError(f"{path}: is a device or a pipe; give a file")
     temporary = path.absolute().parent / f".{path.name}-{uuid.uuid4().hex[:8]}"
     try:
         yield temporary

@@ -61,19 +61,27 @@ def load_model(
     """The causal language model in ``path``, in eval mode, on ``device``, with attention by SDPA.
 
     On "meta" its parameters have shapes and take no memory until ``fill_model``; where the files in ``path``
-    name them otherwise than the model does, they are on the host instead.
+    name them otherwise than the model does, they are on the host instead. Raises ValueError where the files
+    lack a weight of the model: Transformers would draw it at random.
     """
     if torch.device(device).type == "meta":
         if (empty := _empty_model(path, dtype, trust_remote_code=trust_remote_code)) is not None:
             return empty
         device = "cpu"
-    model = AutoModelForCausalLM.from_pretrained(
+    of_class: Any = AutoModelForCausalLM
+    model, found = of_class.from_pretrained(
         str(path),
         dtype=dtype,
         local_files_only=True,
         attn_implementation="sdpa",
         trust_remote_code=trust_remote_code,
+        output_loading_info=True,
     )
+    if missing := sorted(found["missing_keys"]):
+        raise ValueError(
+            f"model.name: the files in {str(path)!r} lack {len(missing)} weight(s) of the model that its "
+            f"config.json describes: {', '.join(missing[:3])}"
+        )
     return cast(PreTrainedModel, cast(nn.Module, model).to(device).eval())
 
 

@@ -155,6 +155,8 @@ def merge_adapter(folder: Path | str, base: Path | str, out: Path | str) -> Path
             tensors = load_file(path)
             merged = {name: adapter.merged(name, weight, weight.dtype) for name, weight in tensors.items()}
             save_file(merged, partial / path.name, metadata={"format": "pt"})
+            # As the other files: it leaves them to their owner alone.
+            (partial / path.name).chmod(0o644)
     return out
 
 

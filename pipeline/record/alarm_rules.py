@@ -84,7 +84,7 @@ def _no_signal(rows: Sequence[Row], config: Config) -> str | None:
         return None
     return (
         "in every group all rewards are equal, so there is nothing to learn from: raise grpo.num_generations "
-        f"({num}) to {2 * num}, or take tasks of other difficulty (curriculum.strategy, dataset.name)"
+        f"({num}) to {2 * num}, or take tasks of other difficulty (dataset.name)"
     )
 
 
@@ -117,9 +117,10 @@ def _pays_for_style(rows: Sequence[Row], config: Config) -> str | None:
         return None
     weights = config.rewards.weights.model_dump().items()
     parts = [f"rewards.weights.{name} ({weight:g})" for name, weight in weights if name != "tests" and weight]
+    parts += ["rewards.custom_weights"] if config.rewards.custom else []
     return (
         f"the reward goes with passing tests at {statistics.fmean(together):.2f} only (1: it is the tests): "
-        f"what is learnt is something else; lower {', '.join(parts) or 'rewards.custom_weights'}"
+        f"what is learnt is something else; lower {', '.join(parts)}"
     )
 
 
@@ -147,8 +148,9 @@ def _length(rows: Sequence[Row], config: Config) -> str | None:
         return None
     rate = config.training.learning_rate
     return (
-        f"completions have shrunk from {usual:.0f} to {max(lengths):.0f} tokens, and fewer pass: lower "
-        f"training.learning_rate ({rate:g}) to {rate / 3:.1g}, and look at samples.jsonl for what is paid"
+        f"completions have shrunk from {usual:.0f} to {max(lengths):.0f} tokens"
+        f"{', and fewer pass' if best else ''}: lower training.learning_rate ({rate:g}) to {rate / 3:.1g}, "
+        "and look at samples.jsonl for what is paid"
     )
 
 
@@ -186,10 +188,10 @@ def _ratio(rows: Sequence[Row], config: Config) -> str | None:
     if not shares or min(shares) <= 0.2:
         return None
     staleness = config.acceleration.max_staleness
+    fresher = f"set acceleration.max_staleness ({staleness}) to {staleness - 1}, or " if staleness else ""
     return (
         f"the importance weights of {_percent(shares)} of the tokens are cut off: what trains has moved far "
-        f"from what wrote; set acceleration.max_staleness ({staleness}) to {max(0, staleness - 1)}, or lower "
-        f"training.learning_rate ({config.training.learning_rate:g})"
+        f"from what wrote; {fresher}lower training.learning_rate ({config.training.learning_rate:g})"
     )
 
 
@@ -245,8 +247,9 @@ def _no_cache(rows: Sequence[Row], config: Config) -> str | None:
     if not shares or not has_cache or max(shares) > 0.0:
         return None
     return (
-        "nothing of any prompt is found in the generator's cache, although a group shares its prompt: raise "
-        f"generation.kv_cache_gb ({config.generation.kv_cache_gb:g}), which may hold too little"
+        "nothing of any prompt is found in the generator's cache, although a group shares its prompt: it may "
+        f"hold too little, so raise generation.kv_cache_gb ({config.generation.kv_cache_gb:g}), on a GPU "
+        "generation.gpu_memory_utilization"
     )
 
 
@@ -256,19 +259,34 @@ def _idle(rows: Sequence[Row], config: Config) -> str | None:
     busy = _last(rows, "generation/seconds")
     if not waited or not steps or not busy:
         return None
-    trainer_idle = [wait / step for wait, step in zip(waited, steps, strict=True)]
+    # A wait may have begun in the step before.
+    trainer_idle = [min(1.0, wait / step) for wait, step in zip(waited, steps, strict=True)]
     generator_idle = [1 - work / step for work, step in zip(busy, steps, strict=True)]
+    trainer = f"the trainer waits for rollouts in {_percent(trainer_idle)} of the time"
+    generators = f"the generators are idle in {_percent(generator_idle)} of the time"
+    if min(trainer_idle) > 0.5 and min(generator_idle) > 0.5:
+        workers = config.acceleration.async_rewards.workers
+        return f"{trainer}, {generators}: raise acceleration.async_rewards.workers ({workers})"
     if min(trainer_idle) > 0.5:
         return (
-            f"the trainer waits for rollouts in {_percent(trainer_idle)} of the time: raise "
-            f"generation.num_engines ({config.generation.num_engines}) by one, or generation.max_num_seqs"
+            f"{trainer}: raise generation.num_engines ({config.generation.num_engines}) by one, or "
+            "generation.max_num_seqs"
         )
     if min(generator_idle) > 0.5:
-        return (
-            f"the generators are idle in {_percent(generator_idle)} of the time: raise "
-            "runtime.trainer_ranks, or acceleration.max_staleness"
-        )
+        return f"{generators}: raise runtime.trainer_ranks, or acceleration.max_staleness"
     return None
+
+
+def _unscored(rows: Sequence[Row], config: Config) -> str | None:
+    # A worker that dies now and then costs a few of many; a custom reward that raises for some answers more.
+    shares = _last(rows, "rollout/infra_error_share")
+    if not shares or min(shares) <= 0.05:
+        return None
+    custom = f", or rewards.custom ({', '.join(config.rewards.custom)})" if config.rewards.custom else ""
+    return (
+        f"{_percent(shares)} of the completions could not be scored, so nothing is learnt from them: look at "
+        f"their detail in samples.jsonl; it is the sandbox{custom}"
+    )
 
 
 def _memory(rows: Sequence[Row], config: Config) -> str | None:
@@ -278,7 +296,7 @@ def _memory(rows: Sequence[Row], config: Config) -> str | None:
         return None
     return (
         f"{100 * min(shares):.1f} % of the machine's memory is used: lower generation.kv_cache_gb "
-        f"({config.generation.kv_cache_gb:g}) or token_packing.max_tokens"
+        f"({config.generation.kv_cache_gb:g}), on a CPU, or acceleration.token_packing.max_tokens"
     )
 
 
@@ -324,6 +342,7 @@ RULES: Final = (
     Rule(name="work is thrown away as too old", find=_stale),
     Rule(name="the prompt cache never hits", find=_no_cache),
     Rule(name="a stage is idle", find=_idle, is_of_own_devices=True),
+    Rule(name="answers are not scored", find=_unscored),
     Rule(name="memory is nearly used up", find=_memory),
     Rule(name="held-out falls while the reward rises", find=_held_out_falls, is_of_measured=True),
 )

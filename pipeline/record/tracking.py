@@ -96,15 +96,17 @@ class _Writer:
 
 
 @contextmanager
-def _trackio(config: Config, name: str) -> Iterator[Log]:
+def _trackio(config: Config, name: str, first_step: int) -> Iterator[Log]:
     """Metrics in its local store, which ``trackio show`` draws while the run trains."""
     import trackio
 
     settings = config.model_dump(mode="json")
+    # A new run in a folder elsewhere may have the name of an old one.
+    resume = "allow" if first_step else "never"
     # It greets the user in colours, where a run prints what it has to say itself.
     with redirect_stdout(cast(TextIO, _OfOtherThreads(sys.stdout))):
         run = trackio.init(
-            project=config.output.project, name=name, config=settings, resume="allow", embed=False
+            project=config.output.project, name=name, config=settings, resume=resume, embed=False
         )
     yield lambda step, metrics: run.log(dict(metrics), step=step)
     with redirect_stdout(cast(TextIO, _OfOtherThreads(sys.stdout))):
@@ -191,7 +193,7 @@ def start_tracking(
     if config.output.report_to == ["auto"] and not names:
         tell("note: trackio is not installed (pip install trackio): metrics are in the run folder only")
     known = {
-        "trackio": partial(_trackio, config, name),
+        "trackio": partial(_trackio, config, name, first_step),
         "wandb": partial(_wandb, config, name, folder),
         "tensorboard": partial(_tensorboard, folder, first_step),
     }

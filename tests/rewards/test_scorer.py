@@ -268,6 +268,12 @@ def test_without_execution_nothing_runs_nothing_passes_and_its_weights_count_not
     assert not result.passed
 
 
+def test_without_a_sandbox_a_program_that_does_not_compile_has_no_tests_either() -> None:
+    rewards, execution = RewardsConfig(), ExecutionConfig(enabled=False)
+    with Scorer(rewards, execution, None, None) as scorer:
+        assert set(scorer.score(TASK, fenced("def add(a, b:")).breakdown) == {"syntax", "lint", "complexity"}
+
+
 def test_execution_without_a_sandbox_is_refused() -> None:
     with pytest.raises(ValueError, match=r"execution\.enabled"):
         Scorer(RewardsConfig(), ExecutionConfig(), None, None)

@@ -14,6 +14,13 @@ function lastMean(name, width = 5) {
   return mean((run.series[name] || []).slice(-width));
 }
 
+// Of rates: a step that took no time of the stage has no say.
+function lastRate(name, secondsOf, width = 5) {
+  const rates = (run.series[name] || []).slice(-width), seconds = (run.series[secondsOf] || []).slice(-width);
+  const busy = seconds.map((value, index) => (rates[index] === null ? 0 : value || 0)), total = busy.reduce((sum, value) => sum + value, 0);
+  return total ? busy.reduce((sum, value, index) => sum + value * rates[index], 0) / total : lastMean(name, width);
+}
+
 function lastMax(name, width = 5) {
   const values = (run.series[name] || []).slice(-width).filter((value) => value !== null);
   return values.length ? Math.max(...values) : null;
@@ -42,9 +49,9 @@ function tiles() {
   if (after) list.push(tile(`held-out pass@1 ${evaluation.after ? "after" : "before"}`, ...interval(after.pass_at_1)));
   list.push(
     tile("steps", `${state.step} of ${state.max_steps}`, seconds ? `in ${duration(seconds)}` : ""),
-    tile("step", duration(lastMean("step/seconds", width)), `${num(lastMean("step/samples_per_s", width))} samples/s`),
-    tile("generation", `${num(lastMean("generation/tokens_per_s", width))}`, "tokens/s while busy"),
-    tile("training", `${num(lastMean("train/tokens_per_s", width))}`, "tokens/s while busy"),
+    tile("step", duration(lastMean("step/seconds", width)), `${num(lastRate("step/samples_per_s", "step/seconds", width))} samples/s`),
+    tile("generation", `${num(lastRate("generation/tokens_per_s", "generation/seconds", width))}`, "tokens/s while busy"),
+    tile("training", `${num(lastRate("train/tokens_per_s", "train/seconds", width))}`, "tokens/s while busy"),
     tile("staleness", num(lastMean("train/staleness_mean", width)), `steps; oldest ${num(lastMax("train/staleness_max", width))}`),
     tile("cache", percent(lastMean("rewards/cache_hit_rate", width), 0), "of verdicts found or shared"));
   return list;

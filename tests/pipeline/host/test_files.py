@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.host import files
-from pipeline.host.files import cache_root, own_temporary_folder
+from pipeline.host.files import cache_root, own_temporary_folder, write_text_atomically
 
 UUID_SOCKET = "/01234567-0123-0123-0123-0123456789ab"
 LONGEST_SOCKET = 107
@@ -63,3 +63,15 @@ def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("XDG_CACHE_HOME")
     with pytest.raises(ValueError, match=r"no home directory .* set XDG_CACHE_HOME"):
         cache_root()
+
+
+def test_what_a_link_leads_to_is_replaced_and_a_pipe_is_refused(tmp_path: Path) -> None:
+    target, link, pipe = tmp_path / "target", tmp_path / "link", tmp_path / "pipe"
+    target.write_text("old")
+    link.symlink_to(target)
+    os.mkfifo(pipe)
+    write_text_atomically(link, "new")
+    assert link.is_symlink() and target.read_text() == "new"
+    with pytest.raises(ValueError, match="is a device or a pipe"):
+        write_text_atomically(pipe, "new")
+    assert pipe.is_fifo() and sorted(tmp_path.iterdir()) == [link, pipe, target]

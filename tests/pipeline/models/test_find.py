@@ -8,13 +8,14 @@ import httpx
 import huggingface_hub
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from configs.schema import ModelConfig
 from pipeline.host.files import locked
 from pipeline.models import packaged as packaged_model
 from pipeline.models.find import refuse_damaged_model, resolve_model
 from pipeline.models.loading import load_model, load_tokenizer
-from tests.pipeline.tiny_model import save_model
+from tests.pipeline.tiny_model import save_byte_model, save_model
 
 
 def test_a_local_folder_is_itself(tmp_path: Path) -> None:
@@ -128,3 +129,12 @@ def test_a_lock_held_by_another_ends_in_an_error_that_names_it(tmp_path: Path) -
         fcntl.flock(holder, fcntl.LOCK_EX)
         with pytest.raises(TimeoutError, match="process 4711"), locked(path, timeout_s=0.01):
             pass
+
+
+def test_a_model_whose_files_lack_a_weight_is_refused_by_name(tmp_path: Path) -> None:
+    folder = save_byte_model(tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.norm.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"lack 1 weight\(s\) .*: model\.norm\.weight"):
+        load_model(folder)

@@ -100,6 +100,7 @@ FAULTS: Mapping[str, tuple[dict[str, float | None], tuple[str, ...]]] = {
         ("generation.kv_cache_gb (1)",),
     ),
     "a stage is idle": ({"rollout/wait_s": 7.0}, ("70 %", "generation.num_engines (1)")),
+    "answers are not scored": ({"rollout/infra_error_share": 0.2}, ("20 %", "samples.jsonl")),
     "memory is nearly used up": ({"host/memory_used_share": 0.97}, ("97.0 %", "generation.kv_cache_gb")),
     "held-out falls while the reward rises": (
         {
@@ -226,6 +227,14 @@ def test_small_changes_are_a_fault_at_the_peak_of_a_schedule_and_none_at_its_end
     row = GOOD | {"weights/changed_share": 0.0005, "train/learning_rate": rate}
     told = [rule.name for _ in range(WINDOW) for rule, _ in alarms.step(row)]
     assert told == ["updates have no effect"] * is_told
+
+
+def test_where_trainer_and_generators_both_wait_it_is_scoring_that_is_slow() -> None:
+    alarms = Alarms(Config(), shares_device=False)
+    row = GOOD | {"rollout/wait_s": 12.0, "generation/seconds": 1.0}
+    ((_, text),) = [found for _ in range(WINDOW) for found in alarms.step(row)]
+    assert "waits for rollouts in 100 % of the time, the generators are idle in 90 %" in text
+    assert "acceleration.async_rewards.workers" in text
 
 
 def test_steps_without_a_gradient_change_nothing_and_are_told_as_what_they_are() -> None:

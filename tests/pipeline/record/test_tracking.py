@@ -135,6 +135,22 @@ def test_trackio_keeps_the_metrics_of_a_run_on_this_machine_and_says_nothing(
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.skipif(find_spec("trackio") is None, reason="trackio is not installed")
+def test_a_new_run_of_an_old_name_is_another_one_in_trackio_and_a_resumed_one_goes_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from trackio.sqlite_storage import SQLiteStorage
+
+    monkeypatch.setattr("trackio.utils.TRACKIO_DIR", tmp_path)
+    monkeypatch.setattr("trackio.sqlite_storage.TRACKIO_DIR", tmp_path)
+    for first_step in (0, 1, 0):
+        tracked = start_tracking(config("trackio"), "one", tmp_path, first_step, lambda text: None)
+        tracked.log(first_step + 1, {"train/loss": 0.5})
+        tracked.close()
+    names = [record["name"] for record in SQLiteStorage.get_run_records("code-grpo")]
+    assert names == ["one", "one"]
+
+
 @pytest.mark.skipif(find_spec("tensorboard") is None, reason="tensorboard is not installed")
 def test_tensorboard_reads_the_metrics_of_a_run(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
