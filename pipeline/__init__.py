@@ -3,6 +3,7 @@
 import os
 import sys
 
-# With ``python -m pipeline`` the working directory comes first, where a user's rewards.py may lie.
-if sys.argv[:1] == ["-m"] and sys.path[:1] == [os.getcwd()]:
-    sys.path.append(sys.path.pop(0))
+_HOME = os.path.dirname(os.path.dirname(__file__))
+# ``python -m pipeline`` looks into the working directory first, where a user's rewards.py may lie.
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path and sys.path[0] != _HOME:
+    del sys.path[0]

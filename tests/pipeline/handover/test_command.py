@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -280,3 +282,10 @@ def test_an_upload_that_cannot_work_is_refused_before_anything_is_done(
     error = capsys.readouterr().err
     assert error.startswith("error: --push-to-hub: ") and complaint in error
     assert files_below(tmp_path) == before
+
+
+def test_a_users_rewards_in_the_working_directory_does_not_stand_in_for_ours(tmp_path: Path) -> None:
+    (tmp_path / "rewards.py").write_text("raise AssertionError('imported')\n")
+    command = [sys.executable, "-m", "pipeline", "hand-over", "--help"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0 and "usage:" in done.stdout, done.stderr
