@@ -93,6 +93,12 @@ def local_folder(model: ModelConfig) -> Path | None:
     return None
 
 
+def absolute_name(name: str) -> str:
+    """``name``, as an absolute path where it is a folder: elsewhere it would be taken for a hub id."""
+    folder = Path(name).expanduser()
+    return name if name in BUILT_IN or not folder.is_dir() else str(folder.absolute())
+
+
 def resolve_draft_model(config: Config) -> Path:
     """The local folder of ``acceleration.speculative.draft_model``, which must be set.
 

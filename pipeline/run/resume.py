@@ -32,6 +32,7 @@ from configs.section import Section
 from curriculum.sampler import Sampler
 from curriculum.task import Task
 from pipeline.evaluation.heldout import earlier_measurement
+from pipeline.models.find import absolute_name
 from pipeline.models.prompts import training_sampling
 from pipeline.record.checkpoints import find_faults, latest_checkpoint, step_of
 from pipeline.record.draw_states import DrawState
@@ -226,9 +227,13 @@ def _changes(run: Path, config: Config) -> dict[str, tuple[object, object]]:
         earlier = {}  # Of an older version of this program; --config has taken its place.
     now = _flat(config)
     for path, before in {**earlier, **_terms_before(run / "run.db")}.items():
-        if path in now and now[path] != before and path not in _PLACE:
+        if path in now and _whole(path, now[path]) != _whole(path, before) and path not in _PLACE:
             found[path] = (before, now[path])
     return found
+
+
+def _whole(path: str, value: object) -> object:
+    return absolute_name(value) if path == "model.name" and isinstance(value, str) else value
 
 
 def _flat(config: Config) -> dict[str, object]:

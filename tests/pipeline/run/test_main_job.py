@@ -141,10 +141,11 @@ def test_the_portable_engine_trains_on_policy_and_on_no_task_whose_reference_fai
         for name, value in (("same", "x"), ("wrong", "x + 1"))
     ]
     (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
+    model = save_byte_model(tmp_path / "own" / "model")
     command(
         "train_accelerated",
         *("--speedup-mode", "conservative", "--run-name", "portable", "--max-steps", "2"),
-        *("--dataset", "tasks.jsonl", "--model", str(save_byte_model(tmp_path / "model"))),
+        *("--dataset", "tasks.jsonl", "--model", "own/model"),
         *settings(*SMALL, "generation.engine=transformers", "evaluation.enabled=false"),
         folder=tmp_path,
     )
@@ -152,6 +153,8 @@ def test_the_portable_engine_trains_on_policy_and_on_no_task_whose_reference_fai
     metrics = read_metrics(run / "metrics.jsonl")
     assert [row["train/staleness_max"] for row in metrics] == [0.0, 0.0]
     assert set(rows(run, "SELECT task_id FROM draws")) == {("same",)}
+    # Elsewhere "own/model" would be a name of the hub.
+    assert f"name: {model}\n" in (run / "config.yaml").read_text()
     notes = rows(run, "SELECT text FROM events WHERE kind = 'wrong references'")
     assert len(notes) == 1 and "wrong:" in notes[0][0]
 
