@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -91,14 +92,20 @@ def _init(address: str, num_cpus: int | None) -> None:
     if address == "local":
         # A run keeps to what is free by itself; Ray would end its processes at 95 % of the machine.
         os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
-    ray.init(
-        address=address,
-        num_cpus=num_cpus,
-        include_dashboard=False,
-        logging_level="ERROR",
-        log_to_driver=False,
-        configure_logging=False,
-    )
+    # What ends a whole process group (a scheduler, a time limit) would end Ray's servers before the last step
+    # is saved. They inherit what is blocked, as their workers do; Ray itself blocks SIGINT so.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        ray.init(
+            address=address,
+            num_cpus=num_cpus,
+            include_dashboard=False,
+            logging_level="ERROR",
+            log_to_driver=False,
+            configure_logging=False,
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _refuse_namesakes() -> None:

@@ -234,6 +234,8 @@ def main() -> None:
     """The process: import vLLM beside whatever the client does, then serve."""
     # Until Start says that the engine may outlive its client.
     die_with_parent()
+    # Below Ray's servers it is blocked (pipeline.cluster).
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     spans.note(PROCESS, "interpreter", spans.process_started_s(), time.time(), cpu_s=time.process_time())
     # What is imported stays: to look through it for garbage takes a quarter of the time. Frozen it also
     # stays shared with the engine's processes, which are forked from this one.

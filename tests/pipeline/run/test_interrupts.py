@@ -46,6 +46,7 @@ def start(*arguments: str, stdout: int | None = None) -> subprocess.Popen[str]:
     script = "import sys; from pipeline.cli import train_accelerated; sys.exit(train_accelerated())"
     return subprocess.Popen(
         [sys.executable, "-c", script, *arguments],
+        process_group=0,
         stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
@@ -67,14 +68,26 @@ def test_an_interrupt_during_the_start_ends_the_run(moment_s: float, model: str,
     assert not list(tmp_path.glob("*/checkpoints/step-*"))
 
 
-def test_a_signal_while_it_trains_saves_the_last_step_and_is_noted(model: str, tmp_path: Path) -> None:
-    process = start(*ARGUMENTS.split(), "--model", model, "--output-dir", str(tmp_path), "--run-name", "r")
+@pytest.mark.parametrize(
+    "more",
+    [
+        (),
+        ("--set", "cluster.address=local", "--set", "runtime.trainer_ranks=2"),
+    ],
+    ids=["processes", "ray"],
+)
+def test_a_signal_to_all_while_it_trains_saves_the_last_step_and_is_noted(
+    model: str, more: tuple[str, ...], tmp_path: Path
+) -> None:
+    named = ("--model", model, "--output-dir", str(tmp_path), "--run-name", "r")
+    process = start(*ARGUMENTS.split(), *named, *more)
     try:
         until = time.monotonic() + 8 * DEADLINE_S
         while not query(tmp_path / "r" / "run.db", "SELECT * FROM steps"):
             assert process.poll() is None and time.monotonic() < until
             time.sleep(0.2)
-        process.send_signal(signal.SIGTERM)
+        # As a scheduler does, or a time limit.
+        os.killpg(process.pid, signal.SIGTERM)
         _, said = process.communicate(timeout=4 * DEADLINE_S)
     finally:
         process.kill()
