@@ -99,6 +99,12 @@ def absolute_name(name: str) -> str:
     return name if name in BUILT_IN or not folder.is_dir() else str(folder.absolute())
 
 
+def with_absolute_model(config: Config) -> Config:
+    """``config`` with the absolute name of its model."""
+    model = config.model.model_copy(update={"name": absolute_name(config.model.name)})
+    return config.model_copy(update={"model": model})
+
+
 def resolve_draft_model(config: Config) -> Path:
     """The local folder of ``acceleration.speculative.draft_model``, which must be set.
 

@@ -120,7 +120,7 @@ def _pays_for_style(rows: Sequence[Row], config: Config) -> str | None:
     parts += ["rewards.custom_weights"] if config.rewards.custom else []
     return (
         f"the reward goes with passing tests at {statistics.fmean(together):.2f} only (1: it is the tests): "
-        f"what is learnt is something else; lower {', '.join(parts)}"
+        f"what is learnt is something else; lower {', '.join(parts) or 'rewards.custom_weights'}"
     )
 
 
