@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from pipeline.evaluation.passk import paired_difference, table_cells
 from pipeline.host.device import num_gpus
 from pipeline.host.spans import process_started_s
 from pipeline.host.versions import package_version, processor_name, source_commit
-from pipeline.record.ledger import ALARM, GUARD, PLACEMENT_GUARD
+from pipeline.record.ledger import ALARM, GUARD, PLACEMENT_GUARD, REWIND
 from pipeline.record.ledger_tables import reading
 from pipeline.record.run_folder import RunFolder
 
@@ -146,16 +147,36 @@ def print_summary(path: Path) -> None:
 
 
 def guards_of(database: Path, config: Config) -> tuple[str, ...]:
-    """What the run with this database decided, in the order in which it did; drafting last."""
+    """What the run with this database decided, in the order in which it did; drafting last.
+
+    Alarms of steps that were gone back from are not among it.
+    """
     is_drafting = config.acceleration.speculative.enabled and why_no_drafts(config) is None
     with reading(database) as ledger:
-        query = "SELECT text FROM events WHERE kind IN (?, ?, ?) ORDER BY event_id"
-        rows = ledger.execute(query, (GUARD, PLACEMENT_GUARD, ALARM)).fetchall()
+        query = "SELECT kind, text FROM events WHERE kind IN (?, ?, ?, ?) ORDER BY event_id"
+        events = ledger.execute(query, (GUARD, PLACEMENT_GUARD, ALARM, REWIND)).fetchall()
         # Not from metrics.jsonl, which need not have every step (output.logging_steps).
         query = "SELECT metrics FROM steps WHERE status = 'committed'"
         steps = ledger.execute(query).fetchall() if is_drafting else []
     drafting = _drafting([json.loads(text) for (text,) in steps])
-    return (*(str(text) for (text,) in rows), *([drafting] if drafting else []))
+    return (*_still_true(events), *([drafting] if drafting else []))
+
+
+def _still_true(events: Iterable[tuple[str, str]]) -> list[str]:
+    kept: list[tuple[str, str]] = []
+    for kind, text in events:
+        if kind == REWIND:
+            kept = [event for event in kept if event[0] != ALARM or _step_in(event[1]) <= _step_in(text)]
+        else:
+            kept.append((kind, text))
+    return [text for _, text in kept]
+
+
+def _step_in(text: str) -> int:
+    """The first number after the word "step"."""
+    found = re.search(r"step (\d+)", text)
+    assert found is not None, text
+    return int(found[1])
 
 
 def _drafting(rows: Sequence[Mapping[str, float | None]]) -> str | None:

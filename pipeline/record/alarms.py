@@ -7,6 +7,7 @@ minutes of a wrong run are cheap. What is a fault is the affair of pipeline.reco
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
 from configs.schema import Config
@@ -17,21 +18,24 @@ _REMEMBERED: Final = 20
 
 
 class Alarms:
-    """Watches one run step by step; ``shares_device``: generation and training take turns on one device."""
+    """Watches one run step by step; ``shares_device``: generation and training take turns on one device.
 
-    def __init__(self, config: Config, *, shares_device: bool) -> None:
+    ``before`` are the metrics of the steps that a resumed run has: a fault that goes on is said once more.
+    """
+
+    def __init__(self, config: Config, before: Iterable[Row] = (), *, shares_device: bool) -> None:
         self._config = config
         self._rules = [rule for rule in RULES if not (rule.is_of_own_devices and shares_device)]
         self._rows: deque[Row] = deque(maxlen=_REMEMBERED)
         # Measured in few steps: two of them may lie further apart.
         self._measured: list[Row] = []
         self._ringing: set[Rule] = set()
+        for row in before:
+            self._enter(row)
 
     def step(self, metrics: Row) -> list[tuple[Rule, str]]:
         """What this step makes known, with a text each: when it begins, and again if it begins again."""
-        self._rows.append(metrics)
-        if metrics.get("eval/pass_at_1") is not None:
-            self._measured.append(metrics)
+        self._enter(metrics)
         rows = list(self._rows)
         if len(rows) < WINDOW:
             return []
@@ -40,3 +44,8 @@ class Alarms:
         fresh = [(rule, text) for rule, text in found.items() if rule not in self._ringing]
         self._ringing = set(found)
         return fresh
+
+    def _enter(self, metrics: Row) -> None:
+        self._rows.append(metrics)
+        if metrics.get("eval/pass_at_1") is not None:
+            self._measured.append(metrics)

@@ -36,6 +36,7 @@ from pipeline.record.ledger_rows import (
     SamplerCall,
     calls_after,
     note_call,
+    note_event,
     note_gated,
     note_record,
     note_weights,
@@ -52,6 +53,7 @@ PLACEMENT_GUARD: Final = "placement"
 ALARM: Final = "alarm"
 # A signal asked the run to end.
 STOP: Final = "stop"
+REWIND: Final = "rewind"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +159,7 @@ class Ledger:
             self._db.execute(
                 "UPDATE draws SET attempt = attempt + 1, basis = NULL WHERE draw_id = ?", (draw_id,)
             )
-            self._event("requeued", f"draw {draw_id}: {reason}")
+            note_event(self._db, "requeued", f"draw {draw_id}: {reason}")
         (draw,) = [draw for draw in self.unfinished_draws() if draw.draw_id == draw_id]
         return draw
 
@@ -236,6 +238,11 @@ class Ledger:
         query = "SELECT COALESCE(MAX(step), 0) FROM steps WHERE status = 'committed'"
         return int(self._db.execute(query).fetchone()[0])
 
+    def metrics(self) -> list[dict[str, float | None]]:
+        """The metrics of the committed steps, oldest first."""
+        query = "SELECT metrics FROM steps WHERE status = 'committed' ORDER BY step"
+        return [json.loads(text) for (text,) in self._db.execute(query)]
+
     def gated(self) -> dict[int, Gated]:
         """What was replaced for want of signal, by step."""
         query = "SELECT step, COUNT(*), SUM(is_solved), SUM(num_tokens) FROM gated GROUP BY step"
@@ -289,14 +296,13 @@ class Ledger:
     def rewind(self, step: int, max_staleness: int = 0) -> None:
         """Go back to the checkpoint of ``step`` (0: the start). Call it on every resume.
 
-        See pipeline.record.draw_states for what becomes of steps, draws and rollouts. Raises ValueError
-        when ``step`` was never committed.
+        What becomes of draws: pipeline.record.draw_states. Raises ValueError for a step never committed.
         """
         with self._transaction():
             draw_states.rewind(self._db, self._path, step, max_staleness)
             end_run(self._db, self._run_id)
             self._run_id = note_process(self._db, self._terms, rewound_to=step)
-            self._event("rewind", f"to step {step}")
+            note_event(self._db, REWIND, f"to step {step}")
 
     def note_weights(self, update: WeightUpdate, loaded: WeightsLoaded | None = None) -> None:
         """Enter a weight update and, when it is there, the answer; one without a receipt is left out."""
@@ -330,10 +336,7 @@ class Ledger:
     def event(self, kind: str, text: str) -> None:
         """Note something worth keeping (a restart, a retry, a resume)."""
         with self._transaction():
-            self._event(kind, text)
-
-    def _event(self, kind: str, text: str) -> None:
-        self._db.execute("INSERT INTO events (time, kind, text) VALUES (?, ?, ?)", (time.time(), kind, text))
+            note_event(self._db, kind, text)
 
     def close(self) -> None:
         """Note the end of this process's work and close the file. Safe to call twice."""

@@ -228,6 +228,11 @@ _MAX_TESTS = 8
 _MAX_TEXT = 4000
 
 
+def note_event(database: sqlite3.Connection, kind: str, text: str) -> None:
+    """Enter what happened just now."""
+    database.execute("INSERT INTO events (time, kind, text) VALUES (?, ?, ?)", (time.time(), kind, text))
+
+
 def note_tasks(database: sqlite3.Connection, tasks: Iterable[Task]) -> None:
     """Enter ``tasks``; one that is known by its id is overwritten."""
     rows = [

@@ -198,7 +198,7 @@ class StepAccount:
         self._gate = gate
         self._evaluation = evaluation
         self._metrics = MetricsWriter(context.folder.path)
-        self._alarms = Alarms(context.config, shares_device=shares_device)
+        self._alarms = Alarms(context.config, context.ledger.metrics(), shares_device=shares_device)
 
     async def begin(self) -> None:
         """What comes from now on is the first step's."""

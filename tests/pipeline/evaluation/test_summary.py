@@ -14,7 +14,7 @@ from pipeline.evaluation import summary
 from pipeline.evaluation.evaluate import EvaluatedSample, EvaluationReport, make_report
 from pipeline.evaluation.summary import guards_of, print_summary, write_summary
 from pipeline.messages import StepResult
-from pipeline.record.ledger import GUARD, PLACEMENT_GUARD, Ledger
+from pipeline.record.ledger import ALARM, GUARD, PLACEMENT_GUARD, Ledger
 from pipeline.record.run_folder import RunFolder
 from sandbox.result import Outcome
 from tests.pipeline.evaluation.answers import result_of
@@ -134,6 +134,23 @@ def test_a_run_tells_its_guards_in_the_summary(
         print_summary(folder.path)
     said = capsys.readouterr().out
     assert all(f"guard: {guard}" in said for guard in guards)
+
+
+def test_alarms_of_steps_that_were_gone_back_from_are_not_in_the_summary(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "run.db")
+    for step in range(1, 7):
+        commit(ledger, step, {})
+    ledger.event(ALARM, "alarm: step 3: answers are cut off: 97 %")
+    ledger.event(ALARM, "alarm: step 6: nothing compiles: 100 %")
+    ledger.event(GUARD, "early abort is turned off")
+    ledger.rewind(3)
+    ledger.event(ALARM, "alarm: step 4: nothing compiles: 99 %")
+    ledger.close()
+    assert guards_of(tmp_path / "run.db", Config()) == (
+        "alarm: step 3: answers are cut off: 97 %",
+        "early abort is turned off",
+        "alarm: step 4: nothing compiles: 99 %",
+    )
 
 
 def test_the_time_in_all_counts_the_processes_that_this_one_resumed(tmp_path: Path) -> None:

@@ -145,6 +145,17 @@ def test_a_fault_is_told_in_its_third_step_once_with_the_setting_to_change(name:
         assert alarms.step(GOOD | MEASURED) == []
 
 
+def test_a_resumed_run_knows_what_came_before_and_says_once_more_what_goes_on() -> None:
+    metrics, _ = FAULTS["answers are cut off"]
+    before = [GOOD | MEASURED] + [GOOD | metrics] * WINDOW
+    alarms = Alarms(Config(), before, shares_device=False)
+    ((rule, _),) = alarms.step(GOOD | metrics)
+    assert rule.name == "answers are cut off"
+    assert alarms.step(GOOD | metrics) == []
+    mended = Alarms(Config(), before, shares_device=False)
+    assert mended.step(GOOD | MEASURED) == []
+
+
 @pytest.mark.parametrize(
     "sections", [{"generation": {"quantization": "fp8"}}, {"lora": {"load_in_4bit": True}}]
 )
