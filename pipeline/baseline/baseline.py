@@ -53,7 +53,7 @@ from pipeline.handover.command import finish_run, refuse_push
 from pipeline.host.device import choose_device, for_device
 from pipeline.host.limits import num_oom_kills, why_killed
 from pipeline.host.spans import Stopwatch
-from pipeline.models.find import refuse_damaged_model, resolve_model, with_absolute_model
+from pipeline.models.find import refuse_damaged_model, resolve_model, with_absolute_models
 from pipeline.models.loading import load_tokenizer
 from pipeline.record.progress import Progress, make_progress
 from pipeline.record.run_folder import RunFolder, RunPaths
@@ -88,7 +88,7 @@ def run_baseline(config: Config, verbose: bool) -> int:
         if (value := value_at(config, name)) != allowed:
             raise ValueError(f"{name}: value {value}: the baseline {why}")
     refuse_damaged_model(config.model.name)
-    config = with_absolute_model(config)
+    config = with_absolute_models(config)
     tasks = load_tasks(config.dataset)
     heldout = heldout_tasks(config)
     device = choose_device(config)

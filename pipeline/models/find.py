@@ -99,10 +99,14 @@ def absolute_name(name: str) -> str:
     return name if name in BUILT_IN or not folder.is_dir() else str(folder.absolute())
 
 
-def with_absolute_model(config: Config) -> Config:
-    """``config`` with the absolute name of its model."""
+def with_absolute_models(config: Config) -> Config:
+    """``config`` with the absolute names of its model and of the one that drafts."""
     model = config.model.model_copy(update={"name": absolute_name(config.model.name)})
-    return config.model_copy(update={"model": model})
+    acceleration = config.acceleration
+    if (draft := acceleration.speculative.draft_model) is not None:
+        drafting = acceleration.speculative.model_copy(update={"draft_model": absolute_name(draft)})
+        acceleration = acceleration.model_copy(update={"speculative": drafting})
+    return config.model_copy(update={"model": model, "acceleration": acceleration})
 
 
 def resolve_draft_model(config: Config) -> Path:

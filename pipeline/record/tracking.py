@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import queue
+import re
 import sys
 import threading
 from collections import deque
@@ -128,14 +129,30 @@ class _OfOtherThreads:
 
 
 @contextmanager
-def _wandb(config: Config, name: str, folder: Path) -> Iterator[Log]:
+def _wandb(config: Config, name: str, folder: Path, first_step: int) -> Iterator[Log]:
     """wandb's own variables (WANDB_MODE, ...) say where they go."""
     import wandb
 
     project, settings = config.output.project, config.model_dump(mode="json")
-    run = wandb.init(project=project, name=name, id=name, dir=folder, config=settings, resume="allow")
-    yield lambda step, metrics: run.log(dict(metrics), step=step)
+    run = wandb.init(
+        project=project,
+        name=name,
+        # A new run in a folder elsewhere may have the name of an old one, so a name is no id.
+        id=_last_wandb_id(folder) if first_step else None,
+        dir=folder,
+        config=settings,
+        resume="allow",
+    )
+    # As Transformers does: wandb takes no line for a step below its own count, and a resume goes back.
+    run.define_metric("*", step_metric="train/global_step", step_sync=True)
+    yield lambda step, metrics: run.log({**metrics, "train/global_step": step})
     run.finish()
+
+
+def _last_wandb_id(folder: Path) -> str | None:
+    """The id in the name of the latest folder that wandb made in ``folder``; None where there is none."""
+    found = [re.fullmatch(r"(?:offline-)?run-(\d+_\d+)-(.+)", path.name) for path in folder.glob("wandb/*")]
+    return max((match.groups() for match in found if match), default=(None, None))[1]
 
 
 @contextmanager
@@ -194,7 +211,7 @@ def start_tracking(
         tell("note: trackio is not installed (pip install trackio): metrics are in the run folder only")
     known = {
         "trackio": partial(_trackio, config, name, first_step),
-        "wandb": partial(_wandb, config, name, folder),
+        "wandb": partial(_wandb, config, name, folder, first_step),
         "tensorboard": partial(_tensorboard, folder, first_step),
     }
     return Tracking([(one, known[one]) for one in names], tell)

@@ -34,7 +34,7 @@ from pipeline.host.shares import (
     sends_weights,
 )
 from pipeline.models.files import refuse_misfit
-from pipeline.models.find import local_folder, refuse_damaged_model, with_absolute_model
+from pipeline.models.find import local_folder, refuse_damaged_model, with_absolute_models
 from pipeline.models.prompts import refuse_useless_seeds
 from pipeline.record.run_folder import refuse_unusable_output
 from pipeline.record.tracking import tracker_names
@@ -59,7 +59,7 @@ def prepare(config: Config) -> Job:
     """What ``config`` asks for; raises ValueError for what can be refused before any model loads."""
     with spans.span("driver", "load the tasks"):
         _refuse_models(config, "")
-        config = with_absolute_model(config)
+        config = with_absolute_models(config)
         device = choose_device(config)
         config = for_device(config, device)
         tasks = _tasks(config)

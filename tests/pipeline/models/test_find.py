@@ -10,10 +10,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from configs.schema import ModelConfig
+from configs.schema import Config, ModelConfig
 from pipeline.host.files import locked
 from pipeline.models import packaged as packaged_model
-from pipeline.models.find import refuse_damaged_model, resolve_model
+from pipeline.models.find import refuse_damaged_model, resolve_model, with_absolute_models
 from pipeline.models.loading import load_model, load_tokenizer
 from tests.pipeline.tiny_model import save_byte_model, save_model
 
@@ -25,6 +25,19 @@ def test_a_local_folder_is_itself(tmp_path: Path) -> None:
     assert model.dtype == torch.bfloat16
     assert not model.training
     assert load_tokenizer(folder).pad_token_id == 0
+
+
+def test_folders_of_models_get_absolute_names_and_other_names_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = save_model(tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    drafting = {"enabled": True, "method": "draft_model", "dynamic": False, "draft_model": "model"}
+    for name, expected in (("model", str(folder)), ("some/model", "some/model")):
+        given = {"model": {"name": name}, "acceleration": {"speculative": drafting | {"draft_model": name}}}
+        config = with_absolute_models(Config.model_validate(given))
+        assert config.model.name == config.acceleration.speculative.draft_model == expected
+    assert with_absolute_models(Config()) == Config()
 
 
 def test_a_folder_without_config_is_refused_by_name(tmp_path: Path) -> None:

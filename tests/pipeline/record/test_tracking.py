@@ -4,9 +4,11 @@ import ast
 import json
 import math
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -17,8 +19,8 @@ from pipeline.record.tracking import Log, Tracking, start_tracking, tracker_name
 from tests.pipeline.fake_stages import FakeRun, is_documented, make_config
 
 ROOT = Path(__file__).parents[3]
-# Totals of the reward pool, from which metrics are made.
-NO_METRICS = {"rewards/busy_s", "rewards/scored"}
+# Totals of the reward pool, from which metrics are made; the axis of wandb's charts.
+NO_METRICS = {"rewards/busy_s", "rewards/scored", "train/global_step"}
 
 
 class Recorder:
@@ -80,6 +82,30 @@ def test_a_run_tells_its_trackers_what_it_writes_to_its_folder(tmp_path: Path) -
     tracked.close()
     assert [step for step, _ in recorder.lines] == [2, 4]
     assert "rollout/reward_mean" in recorder.lines[0][1]
+
+
+def test_a_resume_goes_on_in_the_latest_run_of_wandb_in_its_folder_and_a_new_run_begins_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids: list[str | None] = []
+
+    class Wandb(ModuleType):
+        def init(self, *, id: str | None, **_: object) -> Wandb:  # as wandb spells it
+            ids.append(id)
+            return self
+
+        def __getattr__(self, name: str) -> Callable[..., None]:
+            return lambda *args, **kwargs: None
+
+    monkeypatch.setitem(sys.modules, "wandb", Wandb("wandb"))
+    monkeypatch.setattr(tracking, "find_spec", lambda name: object())
+    said: list[str] = []
+    names = ("run-20260102_090000-new-1", "offline-run-20260101_100000-old2", "latest-run", "debug.log")
+    for name in names:
+        (tmp_path / "wandb" / name).mkdir(parents=True)
+    for folder, first_step in ((tmp_path, 3), (tmp_path, 0), (tmp_path / "elsewhere", 3)):
+        start_tracking(config("wandb"), "run", folder, first_step, said.append).close()
+    assert ids == ["new-1", None, None] and not said
 
 
 @pytest.mark.parametrize("report_to", ["trackio", "wandb", "tensorboard", ["trackio", "tensorboard"]])
