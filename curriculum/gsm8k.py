@@ -14,6 +14,7 @@ import string
 from curriculum.record import Record
 from curriculum.task import Task
 
+FIELDS = ("question", "answer")
 ENTRY_POINT = "solution"
 _ANSWER = re.compile(r"####\s*(\S.*?)\s*$")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
@@ -26,7 +27,7 @@ def check(candidate):
 
 
 def gsm8k_task(record: Record) -> Task:
-    """The task of a record with ``question`` and ``answer``. Raises ValueError for a malformed one."""
+    """The task of a record with ``FIELDS``. Raises ValueError for a malformed one."""
     question = record.text("question").strip()
     found = _ANSWER.search(record.text("answer"))
     number = found.group(1).replace(",", "").removeprefix("$") if found else ""

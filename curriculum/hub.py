@@ -1,7 +1,7 @@
 """Tasks from a Hugging Face data set, on the hub or in a local folder, with a column mapping.
 
-Rows become records and are read as curriculum.jsonl reads lines: in the plain form, HumanEval's or
-MBPP's. Does no caching of its own (``datasets`` does).
+Rows become records and are read as curriculum.jsonl reads lines: in the plain form, HumanEval's, MBPP's or
+GSM8K's. Does no caching of its own (``datasets`` does).
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from configs.task_sets import BUILT_IN_DATASETS
-from curriculum import humaneval, jsonl, mbpp
+from curriculum import gsm8k, humaneval, jsonl, mbpp
 from curriculum.record import Record
 from curriculum.task import Task
 
-_FIELDS = tuple(dict.fromkeys((*jsonl.FIELDS, *humaneval.FIELDS, *mbpp.FIELDS)))
-# The tests of each form, which tell it; the first that is there decides.
+_FIELDS = tuple(dict.fromkeys((*jsonl.FIELDS, *humaneval.FIELDS, *mbpp.FIELDS, *gsm8k.FIELDS)))
+# What a program is judged by in each form, which tells it; the first that is there decides.
 _FORM_OF_FIELD = {
     "test_list": mbpp.FIELDS,
     "test": humaneval.FIELDS,
     "tests": jsonl.FIELDS,
     "check": jsonl.FIELDS,
+    "question": gsm8k.FIELDS,
 }
 # Types of values that come out as they were written. A whole number beside fractions has become one, but
 # nothing tells it from a fraction that was written so.
@@ -121,6 +122,12 @@ def _complete_mapping(columns: Mapping[str, str], available: list[str]) -> dict[
     # What is mapped is what it is mapped to, and no column is added to tests that are.
     taken = {*columns.values(), *(_FORM_OF_FIELD if _FORM_OF_FIELD.keys() & columns else ())}
     mapping = {field: field for field in _FIELDS if field in available and field not in taken} | dict(columns)
+    if {"test_list", "test"} <= mapping.keys():
+        raise ValueError(
+            "dataset.columns: there are columns test_list and test, as in EvalPlus's MBPP+, whose further tests "
+            "are in test: name its own file, MbppPlus.jsonl, as dataset.name, or map the one that is meant, "
+            "{test_list: test_list}"
+        )
     form = next((form for field, form in _FORM_OF_FIELD.items() if field in mapping), jsonl.FIELDS)
     return {field: column for field, column in mapping.items() if field in form}
 

@@ -83,6 +83,11 @@ def local_file(path: str | Path) -> str | Path:
 
 def read_records(path: str | Path) -> list[Record]:
     """The lines of a file as records, blank ones skipped. Raises ValueError as ``load_jsonl`` does."""
+    return [parse_line(where, line) for where, line in read_lines(path)]
+
+
+def read_lines(path: str | Path) -> list[tuple[str, str]]:
+    """The lines of a file that are not blank, each after FILE:LINE. Raises ValueError where it cannot be read."""
     try:
         data = Path(path).read_bytes()
         lines = (gzip.decompress(data) if str(path).endswith(".gz") else data).decode("utf-8-sig").split("\n")
@@ -90,9 +95,7 @@ def read_records(path: str | Path) -> list[Record]:
         raise ValueError(f"{path}: no such file") from None
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as failure:
         raise ValueError(f"{path}: cannot be read as UTF-8 text: {failure}") from None
-    return [
-        _parse_line(f"{path}:{number}", line) for number, line in enumerate(lines, start=1) if line.strip()
-    ]
+    return [(f"{path}:{number}", line) for number, line in enumerate(lines, start=1) if line.strip()]
 
 
 def tasks_of_records(records: Iterable[Record], origin: str) -> tuple[Task, ...]:
@@ -212,7 +215,8 @@ def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-def _parse_line(where: str, line: str) -> Record:
+def parse_line(where: str, line: str) -> Record:
+    """A line of a file as a record. Raises ValueError, which begins with ``where``, for one that is none."""
     constants: list[str] = []
 
     def note(name: str) -> float:

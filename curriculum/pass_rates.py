@@ -37,19 +37,26 @@ class PassRates:
     def __init__(self, tasks: Sequence[Task]) -> None:
         self._tasks = tasks
         self._counts: dict[str, PassCounts] = {}
+        self._variances: tuple[int, dict[str, float]] | None = None  # of a step, until something is recorded
 
     def record(self, task_id: str, num_passed: int, num_samples: int, step: int) -> None:
         """Count a group of ``step``, which may be older than what is known already."""
         group = PassCounts(passed=float(num_passed), failed=float(num_samples - num_passed), step=step)
         old = self._counts.get(task_id, PassCounts(passed=0.0, failed=0.0, step=step))
+        self._variances = None
         newest = max(step, old.step)
         old, group = old.at(newest), group.at(newest)
         self._counts[task_id] = PassCounts(
             passed=old.passed + group.passed, failed=old.failed + group.failed, step=newest
         )
 
-    def variances(self, step: int) -> dict[str, float]:
+    def variances(self, step: int) -> Mapping[str, float]:
         """E[p(1 - p)] of every task as of ``step``, by task_id, in [0, 0.25]: the variance of a pass."""
+        if self._variances is None or self._variances[0] != step:
+            self._variances = step, self._computed_variances(step)
+        return self._variances[1]
+
+    def _computed_variances(self, step: int) -> dict[str, float]:
         counts = {task_id: counts.at(step) for task_id, counts in self._counts.items()}
         mean_of_level = self._pooled(counts)
         variances = {}
@@ -81,6 +88,7 @@ class PassRates:
 
     def load_state_dict(self, state: Mapping[str, Sequence[float]]) -> None:
         """Go on from ``state``."""
+        self._variances = None
         self._counts = {
             task_id: PassCounts(passed=passed, failed=failed, step=int(step))
             for task_id, (passed, failed, step) in state.items()

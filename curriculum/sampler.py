@@ -162,7 +162,8 @@ class Sampler:
             raise ValueError(
                 f"sampler state: value {state.get('tasks')!r}: was saved for other tasks, another curriculum "
                 f"or another seed (here {self._fingerprint()!r}); a run goes on with the tasks, in their "
-                "order, that it began with: put the data set back as it was, or start a new run with "
+                "order, that it began with: put back the data set, or the setting that leaves others of it out "
+                "than before (execution, generation.max_prompt_length, dataset), or start a new run with "
                 "--model CHECKPOINT"
             )
         self._num_draws, self._step = int(state["num_draws"]), int(state["step"])
@@ -221,7 +222,7 @@ class Sampler:
     def _draw_by_pass_rate(self, pool: Sequence[Task], rng: random.Random) -> Task:
         candidates = self._not_in_step(pool)
         if rng.random() < _EXPLORATION:
-            weights = dict.fromkeys((task.task_id for task in candidates), 1.0)
+            weights: Mapping[str, float] = dict.fromkeys((task.task_id for task in candidates), 1.0)
         else:
             weights = self._rates.variances(self._step)
         if self._skips_ahead:

@@ -28,7 +28,7 @@ from curriculum.audit.examine import MAX_MUTANTS, NO_REFERENCE, NO_TASK, NOT_JUD
 from curriculum.audit.model import SAMPLES_A_TASK, model_pass_rates
 from curriculum.audit.overlap import Overlap, benchmark_tasks
 from curriculum.audit.summary import print_rows, print_summary, rate_rows, write_page
-from curriculum.jsonl import local_file, read_records, record_task
+from curriculum.jsonl import local_file, parse_line, read_lines, record_task
 from curriculum.sources import load_named_tasks
 from curriculum.task import Task
 from sandbox.progress import Progress
@@ -96,13 +96,16 @@ def _audit(arguments: argparse.Namespace) -> int:
     execution = ExecutionConfig(
         timeout=arguments.timeout, modules=arguments.module, allow_unsafe=arguments.allow_unsafe
     )
-    tasks, unread = _load(arguments.tasks, arguments.split, arguments.limit)
+    everything = _load(arguments.tasks, arguments.split)
+    tasks = [one for one in everything[: arguments.limit] if isinstance(one, Task)]
+    unread = [one for one in everything[: arguments.limit] if isinstance(one, TaskAudit)]
     benchmarks = list(benchmark_tasks(arguments.against, _note))
     overlap = Overlap(benchmarks)
     # What a benchmark's name stands for may change as well, or not be there today.
     near = _digest(repr([(task.task_id, task.prompt, task.reference) for task in benchmarks]))
     settings = (execution, arguments.max_mutants, arguments.add_tests, near)
-    keys = {task.task_id: _key(task, settings) for task in tasks}
+    # Of all: with --limit the others' lines stay.
+    keys = {one.task_id: _key(one, settings) for one in everything if isinstance(one, Task)}
     done = _done(folder / "audit.jsonl", keys)
     try:
         sandbox = start_sandbox(execution, arguments.workers)
@@ -160,6 +163,11 @@ def _refuse(arguments: argparse.Namespace, folder: Path) -> None:
                     f"{flag}: value {value!r}: would write over {path}, which is read; "
                     "give another folder with --output"
                 )
+    if arguments.output is None and (folder / "tasks.jsonl").resolve() in read:
+        raise ValueError(
+            f"--output: default {str(folder)!r}: would write over the audit beside {arguments.tasks}; "
+            "give another folder with --output"
+        )
 
 
 def _report(
@@ -192,29 +200,34 @@ def _report(
     return status
 
 
-def _load(name: str, split: str | None, limit: int | None) -> tuple[list[Task], list[TaskAudit]]:
-    """The tasks, and of a file the lines that hold none."""
+def _load(name: str, split: str | None) -> list[Task | TaskAudit]:
+    """The tasks in their order, and of a file in their places the lines that hold none."""
     if not is_task_file(name):
-        return list(load_named_tasks(name, split))[:limit], []
+        return list(load_named_tasks(name, split))
     if split is not None:
         raise ValueError(f"--split: value {split!r}: a file has none; leave it out")
-    tasks: dict[str, Task] = {}
-    unread: list[TaskAudit] = []
-    for record in read_records(local_file(name))[:limit]:
-        try:
-            task = record_task(record)
-            if task.task_id in tasks:
-                raise record.error("task_id", "must be unique; an earlier line has it too")
-            tasks[task.task_id] = task
-        except ValueError as fault:
-            named = record.fields.get("task_id")
-            # Half of a surrogate pair, which the fault may be about, cannot be printed.
-            has_name = isinstance(named, str) and named.isprintable() and named not in tasks
-            where = str(named) if has_name else record.where
-            unread.append(TaskAudit(task_id=where, fault=f"{NO_TASK}: {fault}"))
-    if not tasks and not unread:
+    found: list[Task | TaskAudit] = []
+    ids: set[str] = set()
+    lines = read_lines(local_file(name))
+    if not lines:
         raise ValueError(f"{name}: holds no task; at least one is needed")
-    return list(tasks.values()), unread
+    # A file that does not even begin with JSON is not what was meant.
+    parse_line(*lines[0])
+    for where, line in lines:
+        named: object = None
+        try:
+            record = parse_line(where, line)
+            named = record.fields.get("task_id")
+            task = record_task(record)
+            if task.task_id in ids:
+                raise record.error("task_id", "must be unique; an earlier line has it too")
+            ids.add(task.task_id)
+            found.append(task)
+        except ValueError as fault:
+            # Half of a surrogate pair, which the fault may be about, cannot be printed.
+            has_name = isinstance(named, str) and named.isprintable() and named not in ids
+            found.append(TaskAudit(task_id=str(named) if has_name else where, fault=f"{NO_TASK}: {fault}"))
+    return found
 
 
 def _examine_all(
@@ -226,9 +239,8 @@ def _examine_all(
     num_workers: int,
 ) -> None:
     """Examine what is not in ``done``, which grows; each line is in the file when its task has ended."""
-    progress = Progress(
-        len(tasks), [not found.audit.fault for found in done.values()], sys.stderr, verb="examined"
-    )
+    earlier = [not done[task.task_id].audit.fault for task in tasks if task.task_id in done]
+    progress = Progress(len(tasks), earlier, sys.stderr, verb="examined")
     left = [task for task in tasks if task.task_id not in done]
     threads = ThreadPoolExecutor(num_workers)
     write_lines(path, (json.dumps(_line(found, keys[name])) for name, found in done.items()))
@@ -247,9 +259,13 @@ def _examine_all(
 
 
 def _done(path: Path, keys: dict[str, str]) -> dict[str, _Examined]:
-    """What an earlier run has found of the same tasks with the same settings."""
+    """What an earlier run has found of the same tasks with the same settings.
+
+    Raises ValueError where it knows none of the tasks: the file is another set's.
+    """
     names = [field.name for field in fields(TaskAudit)]
     found: dict[str, _Examined] = {}
+    others: set[str] = set()
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         try:
             entry = json.loads(line)
@@ -261,8 +277,14 @@ def _done(path: Path, keys: dict[str, str]) -> dict[str, _Examined]:
             audit = TaskAudit(**given)
         except (ValueError, KeyError, TypeError):
             continue  # Half written when the run was ended.
+        others.add(audit.task_id)
         if keys.get(audit.task_id) == key and not audit.fault.startswith(NOT_JUDGED):
             found[audit.task_id] = _Examined(audit, record)
+    if others and others.isdisjoint(keys):
+        raise ValueError(
+            f"--output: value {str(path.parent)!r}: holds the audit of {len(others)} other tasks ({min(others)!r} "
+            "and so on); give another folder with --output"
+        )
     return found
 
 

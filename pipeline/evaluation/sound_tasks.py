@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -38,23 +39,27 @@ Note = Callable[[str, str], None]
 # Of a reference: slower here than elsewhere.
 _TOO_SLOW = (Outcome.TIMEOUT_CPU, Outcome.TIMEOUT_WALL)
 _MAX_NAMED = 5
+_SAVE_S = 30.0
 
 
-def sound_tasks(tasks: Sequence[Task], config: Config, note: Note) -> tuple[Task, ...]:
+def sound_tasks(
+    tasks: Sequence[Task], config: Config, note: Note, is_unwanted: Callable[[], bool] = lambda: False
+) -> tuple[Task, ...]:
     """``tasks`` but for those that are not worth it; ``note`` gets a kind and a text for each reason.
 
     References of built-in sets are not looked at: the project's tests do that. One that runs out of time is
     no reason: another machine may be faster. A task without a reference has no mutants, and stays. Raises
-    ValueError where no task is left.
+    ValueError where no task is left, and InterruptedError once ``is_unwanted``: what was measured is kept.
     """
     dataset, kept = config.dataset, tuple(tasks)
     is_tested = dataset.name in BUILT_IN_DATASETS and dataset.name != "mbpp"
     if config.execution.enabled and not is_tested:
-        faults = _failing_references([task for task in kept if task.reference], config.execution)
+        references = [task for task in kept if task.reference]
+        faults = _failing_references(references, config.execution, is_unwanted)
         words = "those of {} of {} tasks fail their own tests"
         kept = _without(kept, faults, "wrong references", words, config, note)
     if config.execution.enabled and dataset.min_mutants_killed is not None:
-        weak = _weak_tests([task for task in kept if task.reference], config)
+        weak = _weak_tests([task for task in kept if task.reference], config, is_unwanted)
         words = (
             f"those of {{}} of {{}} tasks kill less than {dataset.min_mutants_killed:.0%} of their mutants"
         )
@@ -134,16 +139,18 @@ def _without(
     return tuple(task for task in tasks if task.task_id not in faults)
 
 
-def _failing_references(tasks: Sequence[Task], execution: ExecutionConfig) -> dict[str, str]:
+def _failing_references(
+    tasks: Sequence[Task], execution: ExecutionConfig, is_unwanted: Callable[[], bool]
+) -> dict[str, str]:
     """Why references fail, by task id."""
-    found = _measured("references.json", tasks, execution, _fault_of_reference)
+    found = _measured("references.json", tasks, execution, _fault_of_reference, is_unwanted)
     return {name: str(fault) for name, fault in found.items() if fault}
 
 
-def _weak_tests(tasks: Sequence[Task], config: Config) -> dict[str, str]:
+def _weak_tests(tasks: Sequence[Task], config: Config, is_unwanted: Callable[[], bool]) -> dict[str, str]:
     """What the tests kill of their mutants, by task id, where it is too little."""
     least = config.dataset.min_mutants_killed or 0.0
-    found = _measured("mutants.json", tasks, config.execution, _killed_share)
+    found = _measured("mutants.json", tasks, config.execution, _killed_share, is_unwanted)
     return {name: f"{share:.0%}" for name, share in found.items() if share is not None and share < least}
 
 
@@ -159,28 +166,47 @@ def _measured(
     tasks: Sequence[Task],
     execution: ExecutionConfig,
     measure: Callable[[Executor, ExecutionConfig, Task], Any],
+    is_unwanted: Callable[[], bool],
 ) -> dict[str, Any]:
     """What ``measure`` finds of each task on a sandbox, by task id; kept in ``file`` of the user's cache.
 
-    None, of what the sandbox could not judge, is not kept.
+    It is written every ``_SAVE_S``, for a run that ends meanwhile. None, of what the sandbox could not judge,
+    is not kept.
     """
     path, terms = cache_root() / file, _terms(execution)
     keys = {task.task_id: _key(task, terms) for task in tasks}
-    try:
-        known = read_object(path)
-    except ValueError:
-        known = {}  # None yet, or a damaged one.
+    known, saved_s = _kept(path), time.monotonic()
     new = [task for task in tasks if keys[task.task_id] not in known]
     if new:
         num_workers = len(os.sched_getaffinity(0))
         with start_sandbox(execution, num_workers) as sandbox, ThreadPoolExecutor(num_workers) as threads:
-            values = list(threads.map(partial(measure, sandbox, execution), new))
-        found = zip(new, values, strict=True)
-        known |= {keys[task.task_id]: value for task, value in found if value is not None}
-        with suppress(OSError):  # Measured anew by the next run, where the cache cannot be written.
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_text_atomically(path, json.dumps(known))
+            values = threads.map(partial(measure, sandbox, execution), new)
+            for task, value in zip(new, values, strict=True):
+                if value is not None:
+                    known[keys[task.task_id]] = value
+                if time.monotonic() - saved_s > _SAVE_S:
+                    _keep(known, path)
+                    saved_s = time.monotonic()
+                if is_unwanted():
+                    threads.shutdown(wait=False, cancel_futures=True)
+                    _keep(known, path)
+                    raise InterruptedError("the run that wanted to know of its tasks has ended")
+        _keep(known, path)
     return {task.task_id: known.get(keys[task.task_id]) for task in tasks}
+
+
+def _kept(path: Path) -> dict[str, Any]:
+    try:
+        return dict(read_object(path))
+    except ValueError:
+        return {}  # None yet, or a damaged one.
+
+
+def _keep(known: Mapping[str, Any], path: Path) -> None:
+    with suppress(OSError):  # Measured anew by the next run, where the cache cannot be written.
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Another run may have written its own meanwhile.
+        write_text_atomically(path, json.dumps(_kept(path) | known))
 
 
 def _terms(execution: ExecutionConfig) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -164,7 +165,11 @@ async def _sound(tasks: Sequence[Task], config: Config, note: Callable[[str, str
     def on_loop(kind: str, text: str) -> None:
         loop.call_soon_threadsafe(note, kind, text)
 
-    return await asyncio.to_thread(sound_tasks, tasks, config, on_loop)
+    is_cancelled = threading.Event()
+    try:
+        return await asyncio.to_thread(sound_tasks, tasks, config, on_loop, is_cancelled.is_set)
+    finally:
+        is_cancelled.set()
 
 
 def _before_trainer(

@@ -110,3 +110,28 @@ def test_the_whole_numbers_of_a_table_are_ids_and_levels(tmp_path: Path) -> None
     (tmp_path / "train.csv").write_text(table, encoding="utf-8")
     tasks = load_hub(str(tmp_path), "train", {"task_id": "id"})
     assert [(task.task_id, task.difficulty) for task in tasks] == [("7", 3), ("8", 1)]
+
+
+def test_gsm8k_s_columns_are_read_in_its_form(tmp_path: Path) -> None:
+    row = {"question": "How many are 2 and 3?", "answer": "2 and 3 are <<2+3=5>>5.\n#### 5"}
+    (tmp_path / "train.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    (task,) = load_hub(str(tmp_path), "train", {})
+    assert (task.source, task.entry_point, task.task_id) == ("gsm8k", "solution", "gsm8k/0")
+    assert "answer - 5" in task.check_source
+    (tmp_path / "train.jsonl").write_text(json.dumps({"q": row["question"], "a": row["answer"]}))
+    assert load_hub(str(tmp_path), "train", {"question": "q", "answer": "a"}) == (task,)
+
+
+def test_tests_of_two_forms_are_not_chosen_from(tmp_path: Path) -> None:
+    row = {
+        "task_id": 2,
+        "prompt": "Add one.",
+        "code": "def f(x):\n    return x + 1",
+        "test_list": ["assert f(1) == 2"],
+        "test": "assert f(1) == 2\nassert f(-1) == 0",
+    }
+    (tmp_path / "train.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    with pytest.raises(ValueError, match="MbppPlus"):
+        load_hub(str(tmp_path), "train", {})
+    (task,) = load_hub(str(tmp_path), "train", {"test_list": "test_list"})
+    assert task.source == "mbpp"

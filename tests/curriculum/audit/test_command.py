@@ -98,6 +98,36 @@ def test_a_run_that_was_ended_goes_on_and_a_task_that_has_changed_is_examined_ag
     assert sorted(entries(tmp_path / "out")) == ["a", "b", "c"]
 
 
+def test_with_a_limit_the_lines_of_the_other_tasks_stay_and_those_of_another_set_are_not_written_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = write_tasks(tmp_path / "tasks.jsonl", ["a", "b", "c"])
+    assert audit(tasks, "--output", tmp_path / "out") == 0
+    assert audit(tasks, "--limit", 1, "--output", tmp_path / "out") == 0
+    assert "resumed: 1 of 1 were judged before" in capsys.readouterr().err
+    assert sorted(entries(tmp_path / "out")) == ["a", "b", "c"]
+    others = write_tasks(tmp_path / "others.jsonl", ["d"])
+    before = (tmp_path / "out" / "audit.jsonl").read_bytes()
+    assert audit(others, "--output", tmp_path / "out") == 2
+    assert "holds the audit of 3 other tasks" in capsys.readouterr().err
+    assert (tmp_path / "out" / "audit.jsonl").read_bytes() == before
+    monkeypatch.chdir(tmp_path)
+    assert audit(tasks, "--add-tests", 1) == 0
+    assert audit(Path("audits") / "tasks" / "tasks.jsonl") == 2
+    assert "would write over the audit beside" in capsys.readouterr().err
+
+
+def test_a_line_that_is_no_json_is_named_and_the_others_are_examined(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = write_tasks(tmp_path / "tasks.jsonl", ["a", "b"])
+    first, second = tasks.read_text(encoding="utf-8").splitlines()
+    tasks.write_text(f"{first}\n{{\n{second}\n", encoding="utf-8")
+    assert audit(tasks, "--output", tmp_path / "out") == 1
+    assert sorted(entries(tmp_path / "out")) == ["a", "b"]
+    assert f"{tasks}:2" in capsys.readouterr().out
+
+
 def test_sets_with_tuples_are_examined_once_whatever_the_order_of_their_sets(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -68,6 +69,29 @@ def test_references_that_fail_are_left_out_and_named(config: Config) -> None:
     assert "of 3 of 6 tasks fail" in said and "ZeroDivisionError" in said
     for name in ("wrong: wrong", "raises: exception", "broken: prelude"):
         assert name in said
+
+
+def test_a_run_that_ends_meanwhile_keeps_what_was_measured_and_what_another_run_wrote(
+    config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "cache" / "code-grpo" / "references.json"
+    asked: list[str] = []
+
+    def judge(sandbox: Executor, execution: ExecutionConfig, task: Task) -> str:
+        if not asked:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text('{"of another run": ""}')
+        asked.append(task.task_id)
+        return ""
+
+    monkeypatch.setattr(module, "_fault_of_reference", judge)
+    tasks = [task_of(f"task {number}", GOOD.reference) for number in range(50)]
+    with pytest.raises(InterruptedError):
+        sound_tasks(tasks, config, lambda kind, text: None, lambda: len(asked) > 3)
+    num_asked, kept = len(asked), json.loads(path.read_text())
+    assert 3 < num_asked < 50 and 1 < len(kept) <= num_asked + 1 and "of another run" in kept
+    assert sound_tasks(tasks, config, lambda kind, text: None) == tuple(tasks)
+    assert len(asked) <= 50 + num_asked - (len(kept) - 1)
 
 
 def test_verdicts_are_kept_as_long_as_task_reference_and_limits_are_the_same(
