@@ -124,9 +124,9 @@ def _complete_mapping(columns: Mapping[str, str], available: list[str]) -> dict[
     mapping = {field: field for field in _FIELDS if field in available and field not in taken} | dict(columns)
     if {"test_list", "test"} <= mapping.keys():
         raise ValueError(
-            "dataset.columns: there are columns test_list and test, as in EvalPlus's MBPP+, whose further tests "
-            "are in test: name its own file, MbppPlus.jsonl, as dataset.name, or map the one that is meant, "
-            "{test_list: test_list}"
+            "dataset.columns: there are columns test_list and test, as in EvalPlus's MBPP+, whose further "
+            "tests are in test: name its own file, MbppPlus.jsonl, as dataset.name, or map the one that is "
+            "meant, {test_list: test_list}"
         )
     form = next((form for field, form in _FORM_OF_FIELD.items() if field in mapping), jsonl.FIELDS)
     return {field: column for field, column in mapping.items() if field in form}

@@ -87,7 +87,7 @@ def read_records(path: str | Path) -> list[Record]:
 
 
 def read_lines(path: str | Path) -> list[tuple[str, str]]:
-    """The lines of a file that are not blank, each after FILE:LINE. Raises ValueError where it cannot be read."""
+    """The lines of a file that are not blank, after FILE:LINE. Raises ValueError if it cannot be read."""
     try:
         data = Path(path).read_bytes()
         lines = (gzip.decompress(data) if str(path).endswith(".gz") else data).decode("utf-8-sig").split("\n")

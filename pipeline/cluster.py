@@ -16,6 +16,7 @@ import logging
 import os
 import signal
 import socket
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -271,14 +272,17 @@ class ObjectStoreWeights:
     def __init__(self) -> None:
         self._update: WeightUpdate | None = None
         self._reference: Any = None
+        self._lock = threading.Lock()
 
     def reference(self, update: WeightUpdate) -> Any:
         """The object with the Files of ``update``. Raises OSError where they cannot be read."""
-        # Not its version alone: after going back to a checkpoint another update has the same one.
-        if self._update != update:
-            self._reference = ray.put(read_files(Path(update.path)))
-            self._update = update
-        return self._reference
+        # All generators ask at once, each in a thread of its own.
+        with self._lock:
+            # Not its version alone: after going back to a checkpoint another update has the same one.
+            if self._update != update:
+                self._reference = ray.put(read_files(Path(update.path)))
+                self._update = update
+            return self._reference
 
 
 def read_files(path: Path) -> Files:

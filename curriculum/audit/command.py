@@ -282,8 +282,8 @@ def _done(path: Path, keys: dict[str, str]) -> dict[str, _Examined]:
             found[audit.task_id] = _Examined(audit, record)
     if others and others.isdisjoint(keys):
         raise ValueError(
-            f"--output: value {str(path.parent)!r}: holds the audit of {len(others)} other tasks ({min(others)!r} "
-            "and so on); give another folder with --output"
+            f"--output: value {str(path.parent)!r}: holds the audit of {len(others)} other tasks "
+            f"({min(others)!r} ...); give another folder with --output"
         )
     return found
 

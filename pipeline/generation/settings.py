@@ -179,7 +179,8 @@ def engine_settings(config: Config, model_path: str, device: str, index: int = 0
     return EngineSettings(
         model=model_path,
         arguments=arguments,
-        weight_timeout_s=config.runtime.weight_update_timeout_s,
+        # Before the driver's own time is over: it can only say that the engine is silent.
+        weight_timeout_s=0.8 * config.runtime.weight_update_timeout_s,
         shares_gpu=shares_gpu,
         sleeps=shares_gpu and sleeps(config, device, num_gpus(device)),
         # vLLM's LoRA kernels for a CPU copy the factors once a token; its ranks end at 512.

@@ -143,7 +143,10 @@ class SignalGate:
         gated = self._steps.get(step, Gated())
         if gated.num_groups >= self._budget:
             return False
-        if not lacks_signal(group, is_warm_start=step <= self._warm_start_steps):
+        is_warm_start = step <= self._warm_start_steps
+        # Of too few scores nothing is known: ``close_group`` says what becomes of it.
+        num_scored = sum(not rollout.result.is_infra_error for rollout in group.rollouts)
+        if num_scored < 2 or not lacks_signal(group, is_warm_start=is_warm_start):
             return False
         self._steps[step] = gated + gated_of(group)
         return True

@@ -95,13 +95,15 @@ async def write_one(
     """
     longest = request.sampling.max_completion_length
     sampling = replace(request.sampling, max_completion_length=min(longest, max_completion_length or longest))
+    # Without the request's name, which counts how often it was issued: a resume draws the same.
+    place = name.removeprefix(request.request_id)
     one = replace(
         request,
         request_id=name,
         prompt_ids=prompt_ids,
         num_generations=1,
         sampling=sampling,
-        seed=None if request.seed is None else request_seed(request.seed, name),
+        seed=None if request.seed is None else request_seed(request.seed, place),
     )
     written = [completion async for completion in generate(one)]
     if len(written) != 1:

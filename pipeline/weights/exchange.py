@@ -199,6 +199,7 @@ class WeightClient:
         ``timeout_s`` is for the server to answer, and for the transfer. Raises RuntimeError, with the reason,
         when it cannot be reached, has another version, or is lost.
         """
+        deadline_s = time.monotonic() + timeout_s
         try:
             store = self._connected(address, timeout_s)
             call = Call(
@@ -206,7 +207,7 @@ class WeightClient:
             )
             if self._index == 0:
                 store.queue_push(CALLS, json.dumps(asdict(call)))
-            wait_for(store, call.answer_key, time.monotonic() + timeout_s, "the trainer did not answer")
+            wait_for(store, call.answer_key, deadline_s, "the trainer did not answer")
             answer = json.loads(store.get(call.answer_key))
             if "fault" in answer:
                 raise RuntimeError(answer["fault"])

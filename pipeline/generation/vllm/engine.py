@@ -179,6 +179,8 @@ class VllmEngine:
                 pieces.append(piece)
                 num_cached = max(num_cached, answer.num_cached_tokens or 0)
                 if answer.finished:
+                    if piece.finish_reason == "error":
+                        raise RuntimeError(f"request {name} failed in vLLM, whose log has the reason")
                     reason = None if piece.finish_reason == "abort" else piece.finish_reason or "stop"
                     return pieces, reason, num_cached
                 if watch is not None and watch.feed(piece.text):

@@ -230,7 +230,7 @@ class WeightUpdates:
         await self._engine.finish_weight_update(str(update.policy_version))
 
     async def _serve_adapter(self, folder: str) -> None:
-        """Load the adapter in ``folder`` in place of the last; generation is paused, and no KV is kept."""
+        """Load the adapter in ``folder`` in place of the last, while generation is paused."""
         await self._engine.add_lora(LoRARequest(_ADAPTER_NAME, _ADAPTER_ID, folder, load_inplace=True))
 
 

@@ -167,6 +167,14 @@ def test_in_a_warm_start_a_group_stays_that_has_a_passing_answer_and_no_other() 
     assert [gate.holds(failed, step) for step in (1, 2, 3)] == [True, True, True]
 
 
+@pytest.mark.parametrize("warm_start_steps", [0, 1])
+def test_a_group_that_could_not_be_scored_costs_no_budget(warm_start_steps: int) -> None:
+    gate = SignalGate(1, None, warm_start_steps)
+    assert not gate.holds(group(rollout(math.nan), rollout(math.nan)), 1)
+    assert not gate.holds(group(rollout(math.nan), rollout(0.0)), 1)
+    assert gate.holds(group(rollout(0.0), rollout(0.0), rollout(math.nan)), 1)
+
+
 def test_a_warm_start_trains_on_tasks_that_are_solved_and_replaces_others(tmp_path: Path) -> None:
     config = config_of()
     warm = config.model_copy(update={"grpo": config.grpo.model_copy(update={"warm_start_steps": 4})})

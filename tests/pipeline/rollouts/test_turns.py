@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,11 +16,18 @@ from hypothesis import strategies as st
 
 from configs.schema import Config, GrpoConfig
 from curriculum.task import Task
-from pipeline.messages import Completion, Rollout, RolloutGroup, VersionRun
+from pipeline.messages import (
+    Completion,
+    GenerationRequest,
+    Rollout,
+    RolloutGroup,
+    SamplingSettings,
+    VersionRun,
+)
 from pipeline.models.prompts import TurnTokens
 from pipeline.record.audit import audit
 from pipeline.rollouts.batch import batch_metrics, make_batch
-from pipeline.rollouts.turns import Turn, TurnTerms, as_one
+from pipeline.rollouts.turns import Turn, TurnTerms, as_one, write_one
 from rewards.feedback import FeedbackError
 from rewards.result import RewardResult
 from tests.pipeline.fake_stages import GROUPS_PER_STEP, NUM_GENERATIONS, TASKS, FakeRun, make_config, scored
@@ -75,6 +82,29 @@ def test_each_answer_goes_on_before_its_group_is_written(tmp_path: Path, terms: 
     run = FakeRun(tmp_path, config_of(), score_of=one_passes_late, turns=terms)
     first = run.take()[0].draw_id
     assert run.log.index(f"generate draw-{first}/0/turn 2") < run.log.index(f"completion draw-{first} 3")
+
+
+def test_a_later_turn_draws_the_same_however_often_its_request_was_issued() -> None:
+    async def seeds_of(attempt: int) -> list[int | None]:
+        seeds: list[int | None] = []
+
+        async def generate(request: GenerationRequest) -> AsyncIterator[Completion]:
+            seeds.append(request.seed)
+            yield completion((3,), (0,))
+
+        request = GenerationRequest(
+            request_id=f"draw-12.{attempt}",
+            prompt_ids=(1,),
+            num_generations=2,
+            sampling=SamplingSettings(),
+            seed=5,
+        )
+        for index, turn in ((0, 2), (1, 2), (0, 3)):
+            await write_one(generate, request, f"{request.request_id}/{index}/turn {turn}", prompt_ids=(1, 2))
+        return seeds
+
+    first, second = (asyncio.run(seeds_of(attempt)) for attempt in (0, 1))
+    assert first == second and len(set(first)) == 3
 
 
 def test_a_pass_in_a_later_turn_is_discounted_for_each_turn_before_it(
