@@ -75,6 +75,9 @@ def explain(error: ValidationError) -> list[Problem]:
     problems: list[Problem] = []
     for finding in error.errors(include_url=False):
         path = finding["loc"]
+        # Of a field that takes several types pydantic names the one that it tried as well.
+        while path and not _schema_at(path) and finding["type"] != "extra_forbidden":
+            path = path[:-1]
         cause = finding.get("ctx", {}).get("error")
         if isinstance(cause, ConfigError):
             problems.extend(_below(path, problem) for problem in cause.problems)
@@ -82,7 +85,7 @@ def explain(error: ValidationError) -> list[Problem]:
             problems.append(_unknown_key(path, finding["input"]))
         else:
             problems.append(wrong_value(dotted(path), finding["input"], _words(_schema_at(path))))
-    return problems
+    return list(dict.fromkeys(problems))
 
 
 def dotted(path: Path) -> str:
@@ -170,6 +173,8 @@ def _child(schema: dict[str, Any], key: str | int) -> dict[str, Any]:
 def _words(schema: dict[str, Any]) -> str:
     if "anyOf" in schema:
         return " or ".join(_words(_resolve(choice)) for choice in schema["anyOf"])
+    if "const" in schema:
+        return str(schema["const"])
     if "enum" in schema:
         return "one of: " + ", ".join(str(choice) for choice in schema["enum"])
     kind = schema.get("type", "")

@@ -83,6 +83,8 @@ def resolve(
     origins: dict[str, str] = {}
     for layer in layers:
         _lay_over(values, layer.values, layer.where, (), origins)
+    if file is not None:
+        _take_preset(values, str(file), origins)
     try:
         config = Config.model_validate(values)
     except ValidationError as error:
@@ -123,6 +125,22 @@ def _mode_layers(given: Sequence[_Layer]) -> list[_Layer]:
         return []  # The schema refuses it, together with whatever else is wrong.
     file = _MODES_FOLDER / f"{mode}.yaml"
     return [_Layer(where=f"mode {mode}", values=read_mapping(file))]
+
+
+def _take_preset(values: dict[str, Any], file: str, origins: dict[str, str]) -> None:
+    """Remove what ``file`` says of rewards where a preset was given over it, and it names all that one sets.
+
+    So does a run's own config.yaml; what a shorter file names stays, as beside a preset of its own.
+    """
+    paths = {path for preset in PRESETS.values() for path in _leaves(preset, ("rewards",))}
+    if origins.get("rewards.preset") in (None, file) or not paths <= origins.keys():
+        return
+    for path in [path for path in paths if origins[path] == file]:
+        *sections, field = path.split(".")
+        section = values
+        for each in sections:
+            section = section[each]
+        del section[field], origins[path]
 
 
 def _profile_layer(name: str) -> _Layer:

@@ -82,7 +82,8 @@ def _train_accelerated(arguments: argparse.Namespace) -> int:
         file = f"{resume}/{RUN_CONFIG_NAME}"
     resolved = _resolve(arguments, file)
     _refuse_useless_warmup(arguments, resolved)
-    if arguments.speedup_mode is not None and file is not None:
+    mode_given_by = resolved.origins.get("acceleration.mode", "")
+    if file is not None and mode_given_by.startswith(("--set", "command line")):
         from configs.explanation import mode_overridden
 
         for note in mode_overridden(resolved, Path(file)):
@@ -239,9 +240,11 @@ def _find_run(arguments: argparse.Namespace) -> str:
         return str(run)
     folder = Path(_resolve(arguments, arguments.config).config.output.dir).expanduser()
     found = sorted(folder.glob(f"*/{RUN_CONFIG_NAME}"), key=lambda file: file.stat().st_mtime_ns)
-    runs = [file for file in found if not isfile(file.parent / BASELINE_MARK)]
+    # The second is what --profile-startup leaves.
+    others = (BASELINE_MARK, "startup.json")
+    runs = [file for file in found if not any(isfile(file.parent / name) for name in others)]
     if not runs:
-        fault = f"no run in {folder}" + (" but those of train_code_grpo" if found else "")
+        fault = f"no run in {folder}" + (" but those of train_code_grpo or --profile-startup" if found else "")
         refuse({"--resume": fault}, "a folder with an earlier run in it (--output_dir), or --resume RUN_DIR")
     return str(runs[-1].parent)
 

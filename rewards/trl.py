@@ -42,8 +42,8 @@ def make_reward_function(
     It leaves alone what else it is given, the data set's other columns and TRL's own extras. ``prefill`` is
     text of the answer that stands at the end of the prompt already. The data set needs a column ``task_id``
     with keys of ``tasks_by_id``; ValueError for another. An infrastructure error gives None, which TRL leaves
-    out of the group. Where TRL passes ``log_metric``, the means of the breakdown, the pass rate and the
-    shares of failures are logged under the names of pipeline.record.metrics.
+    out of the group. Where TRL passes ``log_metric``, the pass rate and the shares of failures are logged
+    under the names of pipeline.record.metrics, and the mean of each part of the breakdown as rewards/PART.
     """
 
     def code_reward(

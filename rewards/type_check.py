@@ -2,14 +2,15 @@
 
 Asks a resident mypy in a process of its own (rewards.type_server), which costs 2 ms a program where a
 fresh process costs a second. It is started again when it fails; after ``_MAX_FAILURES`` failures in a row
-a plain ``mypy`` process answers instead. It ends when its standard input closes, so it dies with its
-owner. What counts as an error stands in rewards.type_rules.
+a plain ``mypy`` process answers instead, for a minute. It ends when its standard input closes, so it dies
+with its owner. What counts as an error stands in rewards.type_rules.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import resource
 import shutil
@@ -34,6 +35,7 @@ from rewards.type_rules import (
 _ROOT = Path(__file__).parents[1]
 _START_TIMEOUT_S = 60.0
 _MAX_FAILURES = 3
+_PAUSE_S = 60.0
 _CPU_SHARE = 0.2
 _PROCESS_CPU_S = 20
 
@@ -59,6 +61,7 @@ class TypeChecker:
         self._timeout_s = timeout_s
         self._server: _Server | None = None
         self._num_failures = 0
+        self._no_server_until = -math.inf
         try:
             self.version = f"mypy {version('mypy')}"
         except PackageNotFoundError as error:
@@ -100,6 +103,8 @@ class TypeChecker:
         return [str(message) for message in messages] if isinstance(messages, list) else None
 
     def _ask_server(self, code: str) -> dict[str, object] | None:
+        if self._num_failures >= _MAX_FAILURES and time.monotonic() >= self._no_server_until:
+            self._num_failures = 0
         while self._num_failures < _MAX_FAILURES:
             try:
                 if self._server is None:
@@ -107,6 +112,7 @@ class TypeChecker:
                 reply = self._server.check(code)
             except (OSError, ValueError, TimeoutError):
                 self._num_failures += 1
+                self._no_server_until = time.monotonic() + _PAUSE_S
                 self.close()
             else:
                 self._num_failures = 0

@@ -50,10 +50,11 @@ from pipeline.evaluation.sound_tasks import sound_tasks, tasks_that_fit
 from pipeline.evaluation.summary import print_summary, write_summary
 from pipeline.generation.start import running_generator
 from pipeline.handover.command import finish_run, refuse_push
-from pipeline.host.device import choose_device, for_device
+from pipeline.host.device import check_precision, choose_device, for_device, refuse_unusable_packages
 from pipeline.host.limits import num_oom_kills, why_killed
 from pipeline.host.spans import Stopwatch
-from pipeline.models.find import refuse_damaged_model, resolve_model, with_absolute_models
+from pipeline.models.files import refuse_misfit
+from pipeline.models.find import local_folder, refuse_damaged_model, resolve_model, with_absolute_models
 from pipeline.models.loading import load_tokenizer
 from pipeline.record.progress import Progress, make_progress
 from pipeline.record.run_folder import RunFolder, RunPaths
@@ -100,6 +101,10 @@ def run_baseline(config: Config, verbose: bool) -> int:
     if config.execution.enabled or heldout:
         check_sandbox(config.execution)
     # Refused before anything is made.
+    check_precision(config, device)
+    refuse_unusable_packages(config, device)
+    if (model := local_folder(config.model)) is not None:
+        refuse_misfit(config, model, device)
     baseline_engine(config, device)
     with RunFolder.create(config.output, render(config), is_baseline=True) as folder:
         run = _Baseline(config=config, folder=folder, tasks=tasks, heldout=heldout, device=device)

@@ -26,8 +26,8 @@ _DISK_NEEDED, _DISK_WANTED = 3.0, 6.0
 _GPU_WANTED_GIB = 12.0
 # The first that runs CUDA 13, for which vLLM's wheels are built.
 _LEAST_DRIVER = Version("580")
-# vLLM's CUDA build has no kernels for older ones.
-_LEAST_CAPABILITY, _BF16_CAPABILITY, _FP8_CAPABILITY = 7.0, 8.0, 8.9
+# CUDA 13 has no kernels for older ones.
+_LEAST_CAPABILITY, _BF16_CAPABILITY, _FP8_CAPABILITY = 7.5, 8.0, 8.9
 _BUSY_SHARE = 0.5
 
 

@@ -22,6 +22,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
 from huggingface_hub import HfApi, get_token
@@ -39,6 +40,9 @@ from pipeline.host.files import no_folder, read_object, written_whole
 from pipeline.models.files import is_adapter_folder
 from pipeline.models.find import adapter_base
 from pipeline.record.checkpoints import KEPT_FOR, find_fault, latest_checkpoint
+
+if TYPE_CHECKING:
+    import torch
 
 _DTYPES = ("bfloat16", "float32")
 # Where the baseline saves its model.
@@ -110,7 +114,8 @@ def export(folder: Path, out: Path, model: TrainedModel, *, dtype: str = "bfloat
     try:
         with written_whole(out) as partial:
             if is_adapter_folder(folder):
-                merge_adapter(folder, adapter_base(folder), partial)
+                # Once, and not to the base's type before: a change may be less than half of its last bit.
+                merge_adapter(folder, adapter_base(folder), partial, _torch_dtype(dtype))
             else:
                 ignored = shutil.ignore_patterns(*(name.partition("/")[0] for name in _PRIVATE_FILES))
                 shutil.copytree(folder, partial, ignore=ignored)
@@ -126,10 +131,9 @@ def export(folder: Path, out: Path, model: TrainedModel, *, dtype: str = "bfloat
 
 def _convert(folder: Path, name: str) -> None:
     """Bring the weights in ``folder`` to the type called ``name``, one file at a time."""
-    import torch
     from safetensors.torch import load_file, save_file
 
-    dtype = {"bfloat16": torch.bfloat16, "float32": torch.float32}[name]
+    dtype = _torch_dtype(name)
     for path in sorted(folder.glob("*.safetensors")):
         tensors = load_file(path)
         if any(value.is_floating_point() and value.dtype != dtype for value in tensors.values()):
@@ -142,6 +146,13 @@ def _convert(folder: Path, name: str) -> None:
     config = read_object(folder / "config.json")
     config["dtype"] = name
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def _torch_dtype(name: str) -> torch.dtype:
+    # Imported here: a mistake on the command line is told without it.
+    import torch
+
+    return {"bfloat16": torch.bfloat16, "float32": torch.float32}[name]
 
 
 def refuse_push(name: str, field: str = "output.push_to_hub") -> None:

@@ -5,6 +5,7 @@ Does not know how a folder is found (pipeline.models.find).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -17,15 +18,20 @@ from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     PretrainedConfig,
+    GenerationConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils import logging
+from transformers.utils import logging as transformers_logging
 
 from pipeline.models.files import base_weights, check_safetensors, weight_files
 
 # Loading takes a second; the progress of a run is its own to show.
-logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+
+_TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
+
+_log = logging.getLogger(__name__)
 
 
 def load_tokenizer(path: Path | str, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
@@ -66,7 +72,7 @@ def load_model(
     """
     if torch.device(device).type == "meta":
         if (empty := _empty_model(path, dtype, trust_remote_code=trust_remote_code)) is not None:
-            return empty
+            return _with_settings(empty, path)
         device = "cpu"
     of_class: Any = AutoModelForCausalLM
     model, found = of_class.from_pretrained(
@@ -82,7 +88,34 @@ def load_model(
             f"model.name: the files in {str(path)!r} lack {len(missing)} weight(s) of the model that its "
             f"config.json describes: {', '.join(missing[:3])}"
         )
-    return cast(PreTrainedModel, cast(nn.Module, model).to(device).eval())
+    return _with_settings(cast(PreTrainedModel, cast(nn.Module, model).to(device).eval()), path)
+
+
+def _with_settings(model: PreTrainedModel, path: Path | str) -> PreTrainedModel:
+    """``model`` with the generation settings in ``path``, in a form in which Transformers saves them again.
+
+    It reads what it refuses to write. What cannot be brought to that form is left out, but for the tokens.
+    """
+    file = Path(path) / "generation_config.json"
+    # A model that was made without weights has those of config.json.
+    settings = GenerationConfig.from_pretrained(str(path)) if file.is_file() else model.generation_config
+    if settings is None:
+        return model
+    if isinstance(settings.pad_token_id, int) and settings.pad_token_id < 0:
+        settings.pad_token_id = None
+    try:
+        settings.validate(strict=True)
+    except ValueError:
+        # A temperature or the like where sampling is off.
+        settings.do_sample = True
+        try:
+            settings.validate(strict=True)
+        except ValueError as error:
+            _log.warning("%s is not saved again, but for its tokens: %s", file, " ".join(str(error).split()))
+            tokens = {name: getattr(settings, name) for name in _TOKENS}
+            settings = GenerationConfig(**tokens)
+    model.generation_config = settings
+    return model
 
 
 def model_without_weights(settings: PretrainedConfig, *, trust_remote_code: bool = False) -> PreTrainedModel:

@@ -37,7 +37,12 @@ from pipeline.models.files import (
 
 _CHUNK = 2**19  # elements whose sums fit into a core's cache
 # Kinds of adapter that PEFT can make and that are more than W + (alpha / r) B A.
-_VARIANTS = ("use_dora", "modules_to_save", "rank_pattern", "alpha_pattern", "trainable_token_indices")
+_VARIANTS = (
+    *("use_dora", "modules_to_save", "rank_pattern", "alpha_pattern", "trainable_token_indices"),
+    *("alora_invocation_tokens", "use_qalora", "use_bdlora", "arrow_config", "kasa_config"),
+)
+# Beginnings of ``init_lora_weights`` that change the base itself: its files are then not what was trained on.
+_OTHER_BASE = ("pissa", "olora", "corda", "lora_ga", "loftq")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +93,8 @@ def read_adapter(folder: Path | str) -> Adapter:
     config = check_adapter(folder)
     tensors = load_file(folder / ADAPTER_WEIGHTS)
     found = [name for name in _VARIANTS if config.get(name)]
+    if str(init := config.get("init_lora_weights")).startswith(_OTHER_BASE):
+        found.append(f"init_lora_weights={init}")
     if config.get("peft_type") != "LORA" or found or config.get("fan_in_fan_out"):
         raise ValueError(
             f"adapter {folder}: only plain LoRA can be merged, not "
@@ -130,11 +137,14 @@ def merged_weights(
         yield name, adapter.merged(name, weight, dtype or weight.dtype)
 
 
-def merge_adapter(folder: Path | str, base: Path | str, out: Path | str) -> Path:
+def merge_adapter(
+    folder: Path | str, base: Path | str, out: Path | str, dtype: torch.dtype | None = None
+) -> Path:
     """Write the base model with the adapter in ``folder`` merged into it to ``out``; returns ``out``.
 
-    A whole model in Hugging Face layout, in the dtype of the base, with the adapter's tokenizer where it
-    has one; complete or not there at all. Raises ValueError when ``out`` exists or the two do not fit.
+    A whole model in Hugging Face layout, with weights in ``dtype``, without one in that of the base, and with
+    the adapter's tokenizer where it has one; complete or not there at all. Raises ValueError when ``out``
+    exists or the two do not fit.
     """
     folder, base, out = Path(folder), Path(base), Path(out)
     if out.exists():
@@ -152,8 +162,10 @@ def merge_adapter(folder: Path | str, base: Path | str, out: Path | str) -> Path
         (partial / ADAPTER_CONFIG).unlink()
         (partial / "state.json").unlink(missing_ok=True)
         for path in files:
-            tensors = load_file(path)
-            merged = {name: adapter.merged(name, weight, weight.dtype) for name, weight in tensors.items()}
+            merged = {}
+            for name, weight in load_file(path).items():
+                is_converted = dtype is not None and weight.is_floating_point()
+                merged[name] = adapter.merged(name, weight, dtype if is_converted else weight.dtype)
             save_file(merged, partial / path.name, metadata={"format": "pt"})
             # As the other files: it leaves them to their owner alone.
             (partial / path.name).chmod(0o644)

@@ -290,10 +290,10 @@ def note_spans(database: sqlite3.Connection, step: int, spans: Sequence[Span], n
 
 
 def forget_texts(database: sqlite3.Connection, step: int, num_steps: int) -> None:
-    """When ``step`` got its checkpoint: drop texts and tokens of completions that older steps trained on.
+    """When ``step`` got its checkpoint: drop texts and tokens of completions of older steps.
 
-    Only those further back than ``num_steps`` that no resume could use; looks at what the last checkpoint
-    had not looked at.
+    Those that were trained on, replaced or could not be scored; only those further back than ``num_steps``
+    that no resume could use; looks at what the last checkpoint had not looked at.
     """
     query = "SELECT COALESCE(MAX(step), 0) FROM steps WHERE checkpoint IS NOT NULL AND step < ?"
     (before,) = database.execute(query, (step,)).fetchone()
@@ -301,10 +301,15 @@ def forget_texts(database: sqlite3.Connection, step: int, num_steps: int) -> Non
         "SELECT draw_id FROM draws JOIN steps USING (step_id)"
         " WHERE steps.status = 'committed' AND steps.step > ? AND steps.step <= ?"
     )
-    steps = (before - num_steps, step - num_steps)
-    database.execute(
-        f"UPDATE rollouts SET completion = '', turns = '[]' WHERE draw_id IN ({trained})"
-        " AND draw_id NOT IN (SELECT draw_id FROM tokens)",
-        steps,
+    ended = (
+        "SELECT draw_id FROM draws WHERE status IN ('dropped', 'failed')"
+        " AND step_issued >= ? AND step_issued < ?"  # which counts from 0
     )
+    steps = (before - num_steps, step - num_steps)
+    for draws in (trained, ended):
+        database.execute(
+            f"UPDATE rollouts SET completion = '', turns = '[]' WHERE draw_id IN ({draws})"
+            " AND draw_id NOT IN (SELECT draw_id FROM tokens)",
+            steps,
+        )
     database.execute(f"DELETE FROM trained_tokens WHERE draw_id IN ({trained})", steps)

@@ -48,9 +48,13 @@ _KEPT = ("model.", "lora.", "dataset.")
 # What a checkpoint holds the state of: the sampler, and the optimiser, whose moments have a format.
 _IN_CHECKPOINT = ("training.seed", "acceleration.curriculum.", "training.optim")
 # What a measurement before training is of; the one after it must be of the same, for they are compared.
-_MEASURED_BY = tuple(
-    f"evaluation.{name}"
-    for name in ("tasks", "max_tasks", "num_samples", "temperature", "top_p", "max_completion_length")
+_MEASURED_BY = (
+    *(
+        f"evaluation.{name}"
+        for name in ("tasks", "max_tasks", "num_samples", "temperature", "top_p", "max_completion_length")
+    ),
+    *("generation.assistant_prefill", "generation.stop_at_code_fence"),
+    *(f"execution.{name}" for name in ("timeout", "max_memory", "modules")),
 )
 # What the ledger has before each of the changes that ``refuse_resume`` returns.
 CHANGED = "other than before: "
@@ -131,12 +135,18 @@ def restore(
     Raises ValueError when the ledger knows of no such step, or the sampler's state is of other tasks.
     """
     basis = GroupBasis(config).digest
+    # Their code may be another than it was, and nothing that is kept tells.
+    has_own_code = bool(config.rewards.custom) or config.rollouts.custom_feedback is not None
     ledger.rewind(step, config.acceleration.max_staleness)
     known = {task.task_id: task for task in tasks}
     for draw in ledger.unfinished_draws():
         task = known.get(draw.task_id)
-        if draw.state is DrawState.SCORED and (task is None or draw.basis != basis(task, prompt_ids(task))):
+        if draw.state is not DrawState.SCORED:
+            continue
+        if task is None or draw.basis != basis(task, prompt_ids(task)):
             ledger.requeue_draw(draw.draw_id, "prompt, task, sampling or rewards are others than they were")
+        elif has_own_code:
+            ledger.requeue_draw(draw.draw_id, "the user's own rewards or feedback may be others than they were")
     state = ledger.load_state(step)
     if state:
         sampler.load_state_dict(state["sampler"])

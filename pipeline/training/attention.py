@@ -116,6 +116,10 @@ def _attend_by_sequences(
     return torch.cat(outputs, dim=2).transpose(1, 2)
 
 
+# Whose layers do not hand on what attention over rows needs to know (Transformers 5.17).
+_DROPS_LAYOUT = ("stablelm", "nemotron")
+
+
 def why_not_packed(config: Any, longest: int) -> str | None:
     """Why a model with this ``config`` cannot run rows of sequences of up to ``longest`` tokens, or None."""
     # Not from its dictionary: some of these are computed from other settings.
@@ -125,6 +129,8 @@ def why_not_packed(config: Any, longest: int) -> str | None:
         return f"its attention window of {window} tokens is shorter than the longest sequence, {longest}"
     if getattr(text, "attn_logit_softcapping", None) is not None:
         return "its attention caps its scores"
+    if (name := getattr(text, "model_type", None)) in _DROPS_LAYOUT:
+        return f"the layers of {name} do not tell their attention of rows"
     kinds = set(getattr(text, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
     return f"it has layers of kind {', '.join(sorted(kinds))}" if kinds else None
 

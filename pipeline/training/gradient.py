@@ -23,7 +23,7 @@ from pipeline.messages import TrainBatch
 from pipeline.training.attention import RowKernel
 from pipeline.training.backward import LossBackward
 from pipeline.training.batching import MicroBatchPlan, StepPlanner, StepTotals
-from pipeline.training.compilation import uncompile_layers
+from pipeline.training.compilation import checkpoint_layers, uncompile_layers
 from pipeline.training.loss import LossSums, step_scale
 from pipeline.training.micro_batch import WeightedSample
 from pipeline.training.precision import MasterWeights
@@ -175,6 +175,15 @@ class StepGradient:
 
     def _lower_limit(self, step: int, failed: MicroBatchPlan, error: BaseException) -> None:
         size = f"{failed.num_sequences} sequences, {failed.num_tokens} tokens with padding"
+        if self._is_adaptive and failed.num_sequences == 1 and not self.limit.checkpoints:
+            self.limit = replace(self.limit, checkpoints=True)
+            checkpoint_layers(self._weights.compute_model)
+            _log.warning(
+                "step %d: one sequence of %d tokens does not fit into memory; it begins again, and from here "
+                "on activations are computed anew in the backward",
+                step, failed.num_tokens,
+            )  # fmt: skip
+            return
         if failed.num_sequences == 1:
             raise MemoryError(
                 f"step {step}: a micro-batch of one sequence of {failed.num_tokens} tokens does not fit "

@@ -118,7 +118,8 @@ class TrainerHandle:
         ended for want of memory: nothing is tried again unchanged. Returns what was changed, in words. Raises
         TrainerError where nothing smaller is left, or may be taken.
         """
-        num_kills = num_oom_kills()
+        # What the host lacks is no matter of micro-batches on a card.
+        num_kills = num_oom_kills() if self._device == "cpu" else self._num_oom_kills
         is_short = self._is_short or num_kills > self._num_oom_kills
         self._num_oom_kills, self._is_short = num_kills, False
         if self._config.training.memory == "fixed":

@@ -220,8 +220,8 @@ def trainer_parts(
             frozen -= in_4bit * (width - _NF4) - shape.hidden * shape.intermediate * width
         # Copies of what is trained: master, gradient sum, two moments, and the one that computes.
         weights = {
-            "weights": frozen,
-            "adapters, gradients, optimiser": num_trained * (8 + moments + (width if width == 2 else 0)),
+            "weights": frozen / ranks,
+            "adapters, gradients, optimiser": num_trained * (8 + moments + width % 4) / ranks,
         }
     else:
         copy = num_parameters * 2 if training.bf16 else 0

@@ -215,6 +215,11 @@ RESUMES: dict[str, tuple[Changes, tuple[str, ...], tuple[str, ...]]] = {
         ("--set", "evaluation.temperature=0.2"),
         ("evaluation.temperature", "0.2", "1.0, as the run was measured before training"),
     ),
+    "another beginning of answers than it was measured with before": (
+        {"evaluation_before.json": MEASURED},
+        ("--set", "generation.assistant_prefill="),
+        ("generation.assistant_prefill", "as the run was measured before training"),
+    ),
     "another seed": ({}, ("--set", "training.seed=7"), ("training.seed", "7", "0, as in run/config.yaml")),
     "another curriculum": (
         {},

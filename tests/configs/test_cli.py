@@ -185,6 +185,8 @@ def test_resume_passes_runs_of_the_baseline_over_and_refuses_them_by_name(
     for name in ("mine", "baseline"):
         output = load_config(overrides=[f"output.dir={tmp_path}", f"output.name={name}"])
         RunFolder.create(output.output, render(output), is_baseline=name == "baseline").close()
+    RunFolder.create(OutputConfig(dir=str(tmp_path), name="profile"), render(load_config())).close()
+    (tmp_path / "profile" / "startup.json").write_text("{}")
     assert train_accelerated(["--resume", "--output-dir", str(tmp_path)]) == 0
     assert stages.calls[-1][1] == str(tmp_path / "mine")
     assert train_accelerated(["--resume", str(tmp_path / "baseline")]) == 2
@@ -331,6 +333,8 @@ def test_a_file_that_keeps_a_mode_from_acting_is_said(
     said = capsys.readouterr().err
     assert f"note: {file} overrides settings of mode aggressive (its own in brackets): " in said
     assert "acceleration.max_staleness 1 (2)" in said and "acceleration.refill.enabled" not in said
+    assert train_accelerated(["--config", str(file), "--set", "acceleration.mode=aggressive"]) == 0
+    assert "overrides settings of mode aggressive" in capsys.readouterr().err
     assert train_accelerated(["--config", str(file), "--speedup-mode", "balanced"]) == 0
     assert train_accelerated(["--config", str(file)]) == 0
     assert "overrides" not in capsys.readouterr().err

@@ -86,6 +86,24 @@ def test_the_origin_of_each_value_is_known(tmp_path: Path) -> None:
     assert shown["learning_rate: 3.0e-05"].endswith("# default")
 
 
+def test_a_preset_over_a_file_that_names_all_it_sets_counts_and_one_over_a_shorter_file_fills_it(
+    tmp_path: Path,
+) -> None:
+    whole = _file(tmp_path, render(load_config(overrides=["rewards.weights.lint=0.25"])))
+    rewards = resolve(whole, None, ["rewards.preset=tests_only"]).config.rewards
+    assert rewards == load_config(overrides=["rewards.preset=tests_only"]).rewards
+    assert resolve(whole, None, ["grpo.beta=0.5"]).config.rewards.weights.lint == 0.25
+    tests_only = tmp_path / "tests_only.yaml"
+    tests_only.write_text(render(load_config(overrides=["rewards.preset=tests_only"])), encoding="utf-8")
+    assert resolve(tests_only, None, ["rewards.preset=default"]).config.rewards == load_config().rewards
+    sets = ["rewards.weights.lint=0.5", "rewards.preset=tests_only"]
+    assert resolve(whole, None, sets).config.rewards.weights.lint == 0.5
+    short = tmp_path / "short.yaml"
+    short.write_text("rewards: {weights: {lint: 0.25}}", encoding="utf-8")
+    weights = resolve(short, None, ["rewards.preset=tests_only"]).config.rewards.weights
+    assert (weights.lint, weights.tests) == (0.25, 1.0)
+
+
 def test_a_preset_of_the_rewards_is_shown_with_the_weights_it_stands_for(tmp_path: Path) -> None:
     sets = [
         "rewards.preset=tests_only",

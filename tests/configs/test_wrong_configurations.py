@@ -29,6 +29,7 @@ WRONG_VALUES: list[tuple[Any, ...]] = [
     ("grpo.num_generation", 8, "value 8", "did you mean grpo.num_generations?", "scale_rewards"),
     ("training.beta", 0.1, "did you mean grpo.beta?"),
     ("training.max_steps", "8", "a whole number > 0"),
+    ("generation.sleep_while_training", "always", "auto or true or false"),
     ("training.max_steps", 2.5, "a whole number"),
     ("training.seed", True, "a whole number >= 0"),
     ("training.bf16", 1, "true or false"),

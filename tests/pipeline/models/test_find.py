@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 from pathlib import Path
 
 import httpx
@@ -25,6 +26,33 @@ def test_a_local_folder_is_itself(tmp_path: Path) -> None:
     assert model.dtype == torch.bfloat16
     assert not model.training
     assert load_tokenizer(folder).pad_token_id == 0
+
+
+def test_generation_settings_are_saved_as_they_were_also_by_a_model_made_without_weights(
+    tmp_path: Path,
+) -> None:
+    folder = save_model(tmp_path / "model")
+    settings = {"eos_token_id": [2, 5], "repetition_penalty": 1.1, "temperature": 0.7, "pad_token_id": -1}
+    (folder / "generation_config.json").write_text(json.dumps(settings))
+    for device in ("cpu", "meta"):
+        model = load_model(folder, device=device)
+        assert model.generation_config is not None
+        model.generation_config.save_pretrained(str(tmp_path / device))
+        saved = json.loads((tmp_path / device / "generation_config.json").read_text())
+        assert saved["eos_token_id"] == [2, 5] and saved["repetition_penalty"] == 1.1
+        assert saved["do_sample"] is True and saved["temperature"] == 0.7 and "pad_token_id" not in saved
+
+
+def test_generation_settings_that_could_not_be_saved_again_are_left_out_but_for_the_tokens(
+    tmp_path: Path,
+) -> None:
+    folder = save_model(tmp_path / "model")
+    settings = {"eos_token_id": [2, 5], "length_penalty": 2.0}
+    (folder / "generation_config.json").write_text(json.dumps(settings))
+    model = load_model(folder)
+    model.save_pretrained(str(tmp_path / "saved"))
+    saved = json.loads((tmp_path / "saved" / "generation_config.json").read_text())
+    assert saved["eos_token_id"] == [2, 5] and "length_penalty" not in saved
 
 
 def test_folders_of_models_get_absolute_names_and_other_names_stay(

@@ -133,12 +133,27 @@ def test_an_adapter_whose_base_is_gone_is_refused_by_name(base: Path, adapter: P
         resolve_model(ModelConfig(name=str(adapter)))
 
 
+def test_a_change_below_the_last_bit_of_a_bf16_base_is_kept_in_fp32(base: Path, tmp_path: Path) -> None:
+    model = make_model()
+    cast(torch.nn.Module, model).to(torch.bfloat16)
+    model.save_pretrained(str(base))
+    _, update = publish_random_adapter(base, tmp_path / "adapter", 1)
+    adapter = read_adapter(update.path)
+    merged = load_file(
+        merge_adapter(update.path, base, tmp_path / "merged", torch.float32) / "model.safetensors"
+    )
+    for name, weight in load_file(base / "model.safetensors").items():
+        assert torch.equal(merged[name], adapter.merged(name, weight, torch.float32))
+    assert any((merged[name] != merged[name].bfloat16()).any() for name in adapter.factors)
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
         ({"use_dora": True}, "only plain LoRA can be merged, not LORA, use_dora"),
         ({"peft_type": "IA3"}, "only plain LoRA can be merged, not IA3"),
         ({"alpha_pattern": {"q_proj": 2}}, "alpha_pattern"),
+        ({"init_lora_weights": "pissa_niter_4"}, "init_lora_weights=pissa_niter_4"),
     ],
 )
 def test_what_is_no_plain_lora_is_refused(adapter: Path, change: dict[str, object], complaint: str) -> None:

@@ -16,7 +16,7 @@ from pipeline.report.page import growing_data, main, run_data, series
 from pipeline.report.reader import RunReader, SpanRow, StepRow, lock_owner
 from pipeline.report.samples import find_samples, line_diff, spread_of_samples
 from pipeline.report.waits import busy_shares, chrome_trace, step_times
-from tests.pipeline.fake_stages import FakeRun, make_config
+from tests.pipeline.fake_stages import FakeRun, make_config, scored
 from tests.pipeline.report_run import NUM_GENERATIONS, NUM_GROUPS, STEP_S, make_run
 
 
@@ -251,6 +251,25 @@ def test_completions_of_old_steps_are_dropped_where_that_is_asked_for(tmp_path: 
     assert [(row["step"], row["is_gone"]) for row in texts] == [(1, 1), (2, 1), (3, 1), (4, 0), (5, 0)]
     tokens = "SELECT DISTINCT step FROM trained_tokens JOIN draws USING (draw_id) JOIN steps USING (step_id)"
     assert {row["step"] for row in RunReader(run.folder.path).query(tokens)} == {4, 5}
+
+
+def test_completions_that_were_replaced_are_dropped_as_well(tmp_path: Path) -> None:
+    settings = make_config(
+        training={"max_steps": 5},
+        output={"text_steps": 2, "save_steps": 1},
+        acceleration={"refill": {"enabled": True, "max_draws": 4}},
+    )
+    flat = {"t0", "t1"}
+    run = FakeRun(
+        tmp_path, settings, score_of=lambda task, index: scored(float(index % 2 and task.task_id not in flat))
+    )
+    run.train()
+    texts = RunReader(run.folder.path).query(
+        "SELECT step_issued, MIN(completion = '') AS is_gone, COUNT(*) AS num FROM rollouts"
+        " JOIN draws USING (draw_id, attempt) WHERE status = 'dropped' GROUP BY step_issued"
+    )
+    assert texts and all(row["is_gone"] == (row["step_issued"] < 3) for row in texts)
+    assert any(row["step_issued"] < 3 for row in texts)
 
 
 def damaged(path: Path) -> None:

@@ -208,6 +208,18 @@ def test_groups_scored_by_other_rewards_are_made_again(tmp_path: Path) -> None:
     assert audit(resumed.folder.path).violations == ()
 
 
+def test_groups_that_a_users_own_code_had_a_part_in_are_made_again(tmp_path: Path) -> None:
+    # Its text may have changed in between, and the settings only name it.
+    config = Config.model_validate(
+        config_of(1).model_dump(mode="json") | {"rewards": {"custom": ["my_rewards:short"]}}
+    )
+    FakeRun(tmp_path, config).die_in(5)
+    resumed = FakeRun(tmp_path, config, done_steps=4)
+    assert {draw.state for draw in resumed.ledger.unfinished_draws()} == {"issued"}
+    resumed.train()
+    assert audit(resumed.folder.path).violations == ()
+
+
 def test_groups_that_smaller_steps_cannot_take_in_time_are_made_again(tmp_path: Path) -> None:
     FakeRun(tmp_path, config_of(3)).die_in(5)
     smaller = {"max_steps": NUM_STEPS, "gradient_accumulation_steps": 1}

@@ -18,9 +18,11 @@ from transformers import (
     LlamaConfig,
     MambaConfig,
     MistralConfig,
+    NemotronConfig,
     MistralForCausalLM,
     PreTrainedModel,
     Qwen3Config,
+    StableLmConfig,
     Zamba2Config,
 )
 
@@ -133,6 +135,8 @@ def test_attention_that_a_row_cannot_express_is_named() -> None:
     assert "64 tokens" in (why_not_packed(window, longest=65) or "")
     for hybrid in (BambaConfig(attn_layer_indices=[1]), MambaConfig(), Zamba2Config()):
         assert "layers of kind" in (why_not_packed(hybrid, longest=64) or "")
+    for config in (StableLmConfig(), NemotronConfig()):
+        assert "do not tell their attention of rows" in (why_not_packed(config, longest=64) or "")
 
 
 def test_a_gpu_takes_the_flash_kernel_where_it_may_and_torch_has_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,6 +77,26 @@ def test_a_sequence_that_is_too_long_for_the_memory_is_named(
         trainer.step(make_samples(GROUP_LENGTHS, GROUP_ADVANTAGES))
 
 
+def test_one_sequence_that_is_too_long_is_tried_with_activations_computed_anew(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    batch = make_samples(GROUP_LENGTHS, GROUP_ADVANTAGES)
+    _, expected = make_trainer(folder, PACKED).gradients(batch)
+    trainer = make_trainer(folder, PACKED)
+    compute_model = trainer._weights.compute_model
+
+    def fail(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        if not compute_model.is_gradient_checkpointing:
+            raise gpu_fault()
+
+    compute_model.model.layers[0].register_forward_hook(fail)
+    with caplog.at_level(logging.WARNING):
+        _, gradients = trainer.gradients(batch)
+    assert relative_error(gradients, expected) < 1e-5
+    assert trainer._gradient.limit.checkpoints
+    assert "computed anew in the backward" in caplog.text
+
+
 def test_a_fixed_size_is_not_changed_and_the_setting_is_named(folder: Path) -> None:
     trainer = make_trainer(folder, PADDED, memory="fixed")
     FaultyAllocator(trainer, 40, "forward")
