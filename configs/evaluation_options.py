@@ -28,7 +28,8 @@ class EvaluationOptions:
 
     Exactly one of ``model`` (as ``model.name`` in a configuration) and ``samples`` (a JSONL file in OpenAI's
     format) is given; ``against`` is another one to compare it with. ``prompt_form`` says how the model is
-    asked: by its chat template, or with text to be continued. ``timeout`` bounds the CPU seconds of one
+    asked: by its chat template, or with text to be continued; ``assistant_prefill`` is what answers to the
+    first begin with, as ``generation.assistant_prefill`` in a configuration. ``timeout`` bounds the CPU seconds of one
     sample's run (of one test, where the answer is a whole program). ``per_task`` shows every task. ``ks`` are
     the k of pass@k; left empty, they become 1 and, where it is larger and
     known, ``num_samples``. ``num_samples``, the completions per task, and the sampling
@@ -50,6 +51,7 @@ class EvaluationOptions:
     samples: str | None = None
     against: str | None = None
     prompt_form: str = "chat"
+    assistant_prefill: str | None = None
     timeout: float = 2.0
     per_task: bool = False
     output: str | None = None
@@ -102,6 +104,9 @@ class EvaluationOptions:
             yield wrong_value(
                 "--turns", self.turns, "1 with --prompt-form completion, which is no conversation"
             )
+        if self.assistant_prefill is not None and self.prompt_form == "completion":
+            allowed = "nothing with --prompt-form completion, where the prompt itself is continued"
+            yield wrong_value("--assistant-prefill", self.assistant_prefill, allowed)
         if self.engine not in ENGINES:
             yield wrong_value("--engine", self.engine, f"one of: {', '.join(ENGINES)}")
         if self.engine != "vllm" and (self.attach or self.keep_alive):

@@ -220,6 +220,11 @@ _SAMPLING = (
         "prompt_form",
         "chat (default), or completion for models without a chat template",
     ),
+    Flag(
+        "--assistant-prefill TEXT",
+        "assistant_prefill",
+        "what each answer begins with, '' for nothing; default: a code fence, as in training",
+    ),
     Flag("--greedy", None, "the same as --temperature 0 -n 1"),
     Flag("-n N", "num_samples", "completions per task; default: 10"),
     Flag("--temperature T", "temperature", "default: 0.6; 0 is greedy"),

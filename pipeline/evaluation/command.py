@@ -296,13 +296,13 @@ async def _sample_and_score(
 
 
 def _config_of(options: EvaluationOptions, model: str) -> Config:
+    generation = {"engine": options.engine, "max_completion_length": options.max_completion_length}
+    if options.assistant_prefill is not None:
+        generation["assistant_prefill"] = options.assistant_prefill
     return Config.model_validate(
         {
             "model": {"name": model},
-            "generation": {
-                "engine": options.engine,
-                "max_completion_length": options.max_completion_length,
-            },
+            "generation": generation,
             "training": {"seed": options.seed},
             "runtime": {"attach": options.attach, "keep_alive": options.keep_alive},
         }
@@ -331,9 +331,10 @@ def _settings(options: EvaluationOptions) -> dict[str, str]:
         "modules",
     )
     # Of no meaning where there is one turn, and then not in the journals of earlier versions either.
-    of_turns = ["turns", "feedback"] if options.turns > 1 else []
-    of_turns += ["custom_feedback"] if options.custom_feedback is not None else []
-    return {name.replace("_", " "): str(getattr(options, name)) for name in (*names, *of_turns)}
+    others = ["turns", "feedback"] if options.turns > 1 else []
+    given = ("custom_feedback", "assistant_prefill")
+    others += [name for name in given if getattr(options, name) is not None]
+    return {name.replace("_", " "): str(getattr(options, name)) for name in (*names, *others)}
 
 
 def _tasks_digest(tasks: Sequence[Task]) -> str:

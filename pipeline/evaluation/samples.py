@@ -18,18 +18,26 @@ from pipeline.host.files import write_text_atomically
 from pipeline.models.prompts import is_function_head
 from rewards.extract import extract_code
 from rewards.result import RewardResult
+from sandbox.job import parse
 
 
 def sample_completion(task: Task, text: str) -> str:
     """The completion to publish for an answer: its whole program, so that prompt + completion runs.
 
-    After a prompt that is a function head the program defines the function once more, which wins. An
-    answer without a program is published as it is.
+    After a prompt that is a function head the program defines the function once more, which wins. After one
+    that is no function by itself, for want of a docstring, it stands in a code fence, which
+    ``sample_program`` knows. An answer without a program is published as it is.
     """
     code = extract_code(text, task.entry_point, task.prompt)
     if not code:
         return text
-    return f"\n{code}" if is_function_head(task.prompt, task.entry_point) else code
+    if not is_function_head(task.prompt, task.entry_point):
+        return code
+    try:
+        parse(task.prompt)
+    except (SyntaxError, ValueError):
+        return f"```python\n{code.rstrip()}\n```\n"
+    return f"\n{code}"
 
 
 def sample_program(task: Task, completion: str) -> str:

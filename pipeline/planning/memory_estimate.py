@@ -17,6 +17,7 @@ from typing import Any, Final
 from configs.schema import Config, ModelConfig
 from pipeline.host.shares import engine_share, uses_ray
 from pipeline.models.find import local_folder
+from pipeline.models.packaged import BUILT_IN
 from pipeline.training.memory import (
     BYTES,
     TRAINER_LIBRARIES,
@@ -210,7 +211,8 @@ def _from_hub(model: ModelConfig) -> Path | None:
     import httpx
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
 
-    name, revision = model.name, model.revision
+    built_in = BUILT_IN.get(model.name)
+    name, revision = model.name if built_in is None else built_in.original, model.revision
     try:
         found = try_to_load_from_cache(name, "config.json", revision=revision)
         if not isinstance(found, str):

@@ -27,6 +27,11 @@ _SAMPLES = """
            rollouts.turns
     FROM draws JOIN rollouts USING (draw_id, attempt) LEFT JOIN steps USING (step_id)
 """
+# Not of a step whose texts were dropped (output.text_steps).
+_HAS_TEXT = (
+    "EXISTS (SELECT 1 FROM rollouts WHERE rollouts.draw_id = draws.draw_id"
+    " AND rollouts.attempt = draws.attempt AND rollouts.completion != '')"
+)
 
 
 def find_samples(
@@ -79,8 +84,8 @@ def _as_sample(row: sqlite3.Row) -> dict[str, Any]:
 
 def spread_of_samples(reader: RunReader, num_samples: int) -> list[dict[str, Any]]:
     """About ``num_samples`` rollouts of trained draws, whole groups, spread evenly over the run."""
-    rows = reader.query("SELECT draw_id FROM draws WHERE status = 'trained' ORDER BY draw_id")
-    draw_ids = [row["draw_id"] for row in rows]
+    query = f"SELECT draw_id FROM draws WHERE status = 'trained' AND {_HAS_TEXT} ORDER BY draw_id"
+    draw_ids = [row["draw_id"] for row in reader.query(query)]
     if not draw_ids or num_samples <= 0:
         return []
     query = "SELECT COUNT(*) AS num FROM rollouts JOIN draws USING (draw_id, attempt) WHERE draw_id = ?"
@@ -104,7 +109,7 @@ def examples(reader: RunReader) -> list[dict[str, Any]]:
 def _training_examples(reader: RunReader) -> list[dict[str, Any]]:
     rows = reader.query(
         "SELECT task_id, step, MIN(draw_id) AS draw_id FROM draws JOIN steps USING (step_id)"
-        " WHERE draws.status = 'trained' GROUP BY task_id, step ORDER BY step"
+        f" WHERE draws.status = 'trained' AND {_HAS_TEXT} GROUP BY task_id, step ORDER BY step"
     )
     draws: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for row in rows:

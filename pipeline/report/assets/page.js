@@ -123,6 +123,8 @@ function takeIn(news) {
     series[name] = [...(series[name] || new Array(before).fill(null)), ...(news.series[name] || new Array(added).fill(null))];
   }
   run.spans.push(...news.spans);
+  // As many as a page that is opened now has (reader.py): more make it slow.
+  run.spans.splice(0, run.spans.length - 40000);
   const again = new Set(news.waits.map((row) => row[0]));
   run.waits = [...run.waits.filter((row) => !again.has(row[0])), ...news.waits];
   Object.assign(run, { state: news.state, events: news.events, last_span: news.last_span });

@@ -93,5 +93,9 @@ async function showRuns() {
   await refresh();
   redraw();
   document.body.dataset.ready = "yes";
-  setInterval(refresh, LIVE.poll_ms);
+  // One after the other: with many runs an answer takes longer than the pause.
+  for (;;) {
+    await new Promise((resolve) => setTimeout(resolve, LIVE.poll_ms));
+    await refresh();
+  }
 }

@@ -252,6 +252,15 @@ def test_the_completion_form_samples_and_publishes_what_was_written(tmp_path: Pa
     assert all(0 < len(line["completion"]) <= 8 for line in lines)
 
 
+def test_answers_begin_as_they_are_asked_to(tmp_path: Path) -> None:
+    model = save_byte_model(tmp_path / "model")
+    assert _run(*_sampling(tmp_path, model, "--assistant-prefill", "Well, ", "-n", "1")) == 0
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text("utf-8").splitlines()]
+    assert all(line["completion"].lstrip().startswith("Well, ") for line in lines)
+    record = json.loads((tmp_path / "out.jsonl_report.json").read_text("utf-8"))
+    assert record["settings"]["assistant prefill"] == "Well, "
+
+
 def test_failures_are_counted_by_kind_and_reason() -> None:
     def sample(outcome: Outcome, detail: str) -> EvaluatedSample:
         return EvaluatedSample(task_id="t", text="", result=result_of(outcome, detail))
@@ -305,6 +314,7 @@ def test_tasks_of_evalplus_are_counted_on_the_original_inputs_as_well(
         (["--model", "m", "--against", "m"], "--against"),
         (["--model", "m", "--prompt-form", "essay"], '--prompt-form: "essay"'),
         (["--model", "m", "--timeout", "0"], "--timeout: 0"),
+        (["--model", "m", "--prompt-form", "completion", "--assistant-prefill", ""], "--assistant-prefill"),
         (["--model", "m", "--tasks", "humanevil"], "did you mean humaneval"),
         (["--model", "m", "--tasks", "hf://datasets/a.jsonl"], "hf://datasets/OWNER/NAME"),
         (["--samples", "{samples}", "--against", "none.jsonl"], "no such file: none.jsonl"),

@@ -161,6 +161,13 @@ def test_published_completions_run_behind_their_prompts_as_in_openais_harness() 
         check_passes(task, task.prompt + sample_completion(task, answer))
 
 
+def test_a_completion_of_a_head_without_docstring_is_scored_as_it_was_when_it_is_read_again() -> None:
+    head = replace(load_humaneval()[0], prompt="def add(a, b):\n    # The sum.\n", entry_point="add")
+    program = "def add(a, b):\n    return a + b"
+    published = sample_completion(head, f"```python\n{program}\n```")
+    assert sample_program(head, published).strip() == program
+
+
 def test_a_published_completion_stands_for_a_continuation_a_program_or_a_chat_answer() -> None:
     head, words = load_humaneval()[0], ladder_tasks("train")[0]
     body = head.reference.removeprefix(head.prompt)
