@@ -29,8 +29,8 @@ class EvaluationOptions:
     Exactly one of ``model`` (as ``model.name`` in a configuration) and ``samples`` (a JSONL file in OpenAI's
     format) is given; ``against`` is another one to compare it with. ``prompt_form`` says how the model is
     asked: by its chat template, or with text to be continued; ``assistant_prefill`` is what answers to the
-    first begin with, as ``generation.assistant_prefill`` in a configuration. ``timeout`` bounds the CPU seconds of one
-    sample's run (of one test, where the answer is a whole program). ``per_task`` shows every task. ``ks`` are
+    first begin with, as ``generation.assistant_prefill`` in a configuration. ``timeout`` bounds the CPU
+    seconds of one sample's run (of one test, where the answer is a whole program). ``per_task`` shows every task. ``ks`` are
     the k of pass@k; left empty, they become 1 and, where it is larger and
     known, ``num_samples``. ``num_samples``, the completions per task, and the sampling
     settings only count when sampling. An answer that failed is followed by up to ``turns`` - 1 more, after

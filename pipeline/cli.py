@@ -244,7 +244,9 @@ def _find_run(arguments: argparse.Namespace) -> str:
     others = (BASELINE_MARK, "startup.json")
     runs = [file for file in found if not any(isfile(file.parent / name) for name in others)]
     if not runs:
-        fault = f"no run in {folder}" + (" but those of train_code_grpo or --profile-startup" if found else "")
+        fault = f"no run in {folder}" + (
+            " but those of train_code_grpo or --profile-startup" if found else ""
+        )
         refuse({"--resume": fault}, "a folder with an earlier run in it (--output_dir), or --resume RUN_DIR")
     return str(runs[-1].parent)
 

@@ -146,7 +146,9 @@ def restore(
         if task is None or draw.basis != basis(task, prompt_ids(task)):
             ledger.requeue_draw(draw.draw_id, "prompt, task, sampling or rewards are others than they were")
         elif has_own_code:
-            ledger.requeue_draw(draw.draw_id, "the user's own rewards or feedback may be others than they were")
+            ledger.requeue_draw(
+                draw.draw_id, "the user's own rewards or feedback may be others than they were"
+            )
     state = ledger.load_state(step)
     if state:
         sampler.load_state_dict(state["sampler"])

@@ -185,7 +185,8 @@ def test_resume_passes_runs_of_the_baseline_over_and_refuses_them_by_name(
     for name in ("mine", "baseline"):
         output = load_config(overrides=[f"output.dir={tmp_path}", f"output.name={name}"])
         RunFolder.create(output.output, render(output), is_baseline=name == "baseline").close()
-    RunFolder.create(OutputConfig(dir=str(tmp_path), name="profile"), render(load_config())).close()
+    profile = load_config(overrides=[f"output.dir={tmp_path}", "output.name=profile"])
+    RunFolder.create(profile.output, render(profile)).close()
     (tmp_path / "profile" / "startup.json").write_text("{}")
     assert train_accelerated(["--resume", "--output-dir", str(tmp_path)]) == 0
     assert stages.calls[-1][1] == str(tmp_path / "mine")

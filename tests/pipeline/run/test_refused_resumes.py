@@ -59,7 +59,9 @@ def test_tasks_other_than_the_checkpoints_are_told_apart_from_the_ledger_alone(t
         refuse_other_tasks(folder.path, ledger, Sampler(others, curriculum, 0))  # begins anew: no checkpoint
         write_checkpoint(folder.checkpoint(4), 4)
         refuse_other_tasks(folder.path, ledger, Sampler(TASKS, curriculum, 0))
-        with pytest.raises(ValueError, match=r"was saved for other tasks.* put back the data set, or the setting"):
+        with pytest.raises(
+            ValueError, match=r"was saved for other tasks.* put back the data set, or the setting"
+        ):
             refuse_other_tasks(folder.path, ledger, Sampler(others, curriculum, 0))
 
 
