@@ -30,18 +30,16 @@ class EvaluationOptions:
     format) is given; ``against`` is another one to compare it with. ``prompt_form`` says how the model is
     asked: by its chat template, or with text to be continued; ``assistant_prefill`` is what answers to the
     first begin with, as ``generation.assistant_prefill`` in a configuration. ``timeout`` bounds the CPU
-    seconds of one sample's run (of one test, where the answer is a whole program). ``per_task`` shows every task. ``ks`` are
-    the k of pass@k; left empty, they become 1 and, where it is larger and
-    known, ``num_samples``. ``num_samples``, the completions per task, and the sampling
-    settings only count when sampling. An answer that failed is followed by up to ``turns`` - 1 more, after
-    ``feedback`` (rewards.feedback) on the one before, or what a user's function ``custom_feedback`` makes of
-    that. ``limit`` evaluates the first so many tasks. ``output``
-    is the file for samples and verdicts. ``seed`` makes each task's samples repeatable with the Transformers
-    engine, and with vLLM on a GPU; vLLM 0.31 on a CPU ends on some seeded batches, so none are sent to it
-    there.
-    ``allow_unsafe`` and ``modules`` are as in ``execution`` of a configuration, ``attach`` and ``keep_alive``
-    as in ``runtime``, but any engine with this model's layers will do. Raises ConfigError that names each
-    wrong option by its flag.
+    seconds of one sample's run (of one test, where the answer is a whole program). ``per_task`` shows every
+    task. ``ks`` are the k of pass@k; left empty, they become 1 and, where it is larger and known,
+    ``num_samples``. ``num_samples``, the completions per task, and the sampling settings only count when
+    sampling. An answer that failed is followed by up to ``turns`` - 1 more, after ``feedback``
+    (rewards.feedback) on the one before, or what a user's function ``custom_feedback`` makes of that.
+    ``limit`` evaluates the first so many tasks. ``output`` is the file for samples and verdicts. ``seed``
+    makes each task's samples repeatable with the Transformers engine, and with vLLM on a GPU; vLLM 0.31 on a
+    CPU ends on some seeded batches, so none are sent to it there. ``allow_unsafe`` and ``modules`` are as in
+    ``execution`` of a configuration, ``attach`` and ``keep_alive`` as in ``runtime``, but any engine with
+    this model's layers will do. Raises ConfigError that names each wrong option by its flag.
     """
 
     model: str | None = None
