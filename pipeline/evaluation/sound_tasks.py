@@ -202,7 +202,7 @@ def _kept(path: Path) -> dict[str, Any]:
         return {}  # None yet, or a damaged one.
 
 
-def _keep(known: Mapping[str, Any], path: Path) -> None:
+def _keep(known: dict[str, Any], path: Path) -> None:
     with suppress(OSError):  # Measured anew by the next run, where the cache cannot be written.
         path.parent.mkdir(parents=True, exist_ok=True)
         # Another run may have written its own meanwhile.

@@ -113,7 +113,7 @@ def _with_settings(model: PreTrainedModel, path: Path | str) -> PreTrainedModel:
         except ValueError as error:
             _log.warning("%s is not saved again, but for its tokens: %s", file, " ".join(str(error).split()))
             tokens = {name: getattr(settings, name) for name in _TOKENS}
-            settings = GenerationConfig(**tokens)
+            settings = GenerationConfig(**tokens)  # type: ignore[no-untyped-call]
     model.generation_config = settings
     return model
 

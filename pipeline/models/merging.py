@@ -164,8 +164,8 @@ def merge_adapter(
         for path in files:
             merged = {}
             for name, weight in load_file(path).items():
-                is_converted = dtype is not None and weight.is_floating_point()
-                merged[name] = adapter.merged(name, weight, dtype if is_converted else weight.dtype)
+                wanted = dtype if weight.is_floating_point() else None
+                merged[name] = adapter.merged(name, weight, wanted or weight.dtype)
             save_file(merged, partial / path.name, metadata={"format": "pt"})
             # As the other files: it leaves them to their owner alone.
             (partial / path.name).chmod(0o644)

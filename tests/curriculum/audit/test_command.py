@@ -125,7 +125,8 @@ def test_a_line_that_is_no_json_is_named_and_the_others_are_examined(
     tasks.write_text(f"{first}\n{{\n{second}\n", encoding="utf-8")
     assert audit(tasks, "--output", tmp_path / "out") == 1
     assert sorted(entries(tmp_path / "out")) == ["a", "b"]
-    assert f"{tasks}:2" in capsys.readouterr().out
+    assert "no task" in capsys.readouterr().out
+    assert f"{tasks}:2" in (tmp_path / "out" / "audit.html").read_text(encoding="utf-8")
 
 
 def test_sets_with_tuples_are_examined_once_whatever_the_order_of_their_sets(

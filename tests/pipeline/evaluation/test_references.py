@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -82,6 +83,7 @@ def test_a_run_that_ends_meanwhile_keeps_what_was_measured_and_what_another_run_
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text('{"of another run": ""}')
         asked.append(task.task_id)
+        time.sleep(0.02)
         return ""
 
     monkeypatch.setattr(module, "_fault_of_reference", judge)
