@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -323,6 +324,16 @@ def test_a_file_without_lines_or_in_another_encoding_is_refused(tmp_path: Path, 
         read_digests(source, Terms(limits=Limits()))
 
 
+@pytest.fixture
+def usual_recursion_limit() -> Iterator[None]:
+    """Python's own: torch's compiler, which another test may have used in this process, raises it for good."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    yield
+    sys.setrecursionlimit(limit)
+
+
+@pytest.mark.usefixtures("usual_recursion_limit")
 def test_tests_of_any_depth_are_read_or_refused(tmp_path: Path) -> None:
     for depth in range(900, 1100):
         text = json.dumps(line("a", test=None, tests=[{"args": [], "expected": "deep"}]))
