@@ -326,7 +326,7 @@ def test_a_file_without_lines_or_in_another_encoding_is_refused(tmp_path: Path, 
 
 @pytest.fixture
 def usual_recursion_limit() -> Iterator[None]:
-    """Python's own: torch's compiler, which another test may have used in this process, raises it for good."""
+    """Python's own: torch's compiler, which another test may have used in this process, raises it."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(1000)
     yield
