@@ -104,9 +104,11 @@ def _audit(arguments: argparse.Namespace) -> int:
     # What a benchmark's name stands for may change as well, or not be there today.
     near = _digest(repr([(task.task_id, task.prompt, task.reference) for task in benchmarks]))
     settings = (execution, arguments.max_mutants, arguments.add_tests, near)
-    # Of all: with --limit the others' lines stay.
-    keys = {one.task_id: _key(one, settings) for one in everything if isinstance(one, Task)}
-    done = _done(folder / "audit.jsonl", keys)
+    path = folder / "audit.jsonl"
+    # With --limit the earlier lines of the others stay.
+    keyed = [one for one in everything if isinstance(one, Task)] if path.exists() else tasks
+    keys = {task.task_id: _key(task, settings) for task in keyed}
+    done = _done(path, keys)
     try:
         sandbox = start_sandbox(execution, arguments.workers)
     except SandboxError as error:
@@ -129,7 +131,7 @@ def _audit(arguments: argparse.Namespace) -> int:
                 found = replace(found, num_tests_added=num_added, num_killed_by_added=num_killed)
             return _Examined(found, as_record(task))
 
-        _examine_all(examine, tasks, keys, done, folder / "audit.jsonl", arguments.workers)
+        _examine_all(examine, tasks, keys, done, path, arguments.workers)
     if arguments.add_tests:
         records = {task.task_id: done[task.task_id].record for task in tasks}
         write_lines(folder / "tasks.jsonl", (json.dumps(record) for record in records.values() if record))
