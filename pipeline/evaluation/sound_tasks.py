@@ -197,7 +197,7 @@ def _measured(
 
 def _kept(path: Path) -> dict[str, Any]:
     try:
-        return dict(read_object(path))
+        return read_object(path)
     except ValueError:
         return {}  # None yet, or a damaged one.
 

@@ -72,7 +72,7 @@ def load_model(
     """
     if torch.device(device).type == "meta":
         if (empty := _empty_model(path, dtype, trust_remote_code=trust_remote_code)) is not None:
-            return _with_settings(empty, path)
+            return _savable(empty)
         device = "cpu"
     of_class: Any = AutoModelForCausalLM
     model, found = of_class.from_pretrained(
@@ -88,17 +88,15 @@ def load_model(
             f"model.name: the files in {str(path)!r} lack {len(missing)} weight(s) of the model that its "
             f"config.json describes: {', '.join(missing[:3])}"
         )
-    return _with_settings(cast(PreTrainedModel, cast(nn.Module, model).to(device).eval()), path)
+    return _savable(cast(PreTrainedModel, cast(nn.Module, model).to(device).eval()))
 
 
-def _with_settings(model: PreTrainedModel, path: Path | str) -> PreTrainedModel:
-    """``model`` with the generation settings in ``path``, in a form in which Transformers saves them again.
+def _savable(model: PreTrainedModel) -> PreTrainedModel:
+    """``model`` with its generation settings in a form in which Transformers saves them again.
 
     It reads what it refuses to write. What cannot be brought to that form is left out, but for the tokens.
     """
-    file = Path(path) / "generation_config.json"
-    # A model that was made without weights has those of config.json.
-    settings = GenerationConfig.from_pretrained(str(path)) if file.is_file() else model.generation_config
+    settings = model.generation_config
     if settings is None:
         return model
     if isinstance(settings.pad_token_id, int) and settings.pad_token_id < 0:
@@ -111,7 +109,8 @@ def _with_settings(model: PreTrainedModel, path: Path | str) -> PreTrainedModel:
         try:
             settings.validate(strict=True)
         except ValueError as error:
-            _log.warning("%s is not saved again, but for its tokens: %s", file, " ".join(str(error).split()))
+            said = " ".join(str(error).split())
+            _log.warning("generation_config.json is not saved again, but for its tokens: %s", said)
             tokens = {name: getattr(settings, name) for name in _TOKENS}
             settings = GenerationConfig(**tokens)  # type: ignore[no-untyped-call]
     model.generation_config = settings
@@ -133,6 +132,9 @@ def _empty_model(path: Path | str, dtype: torch.dtype, *, trust_remote_code: boo
     with init_empty_weights(include_buffers=False):
         make: Any = AutoModelForCausalLM.from_config
         model = make(settings, dtype=dtype, attn_implementation="sdpa", trust_remote_code=trust_remote_code)
+    # Made so, it has derived them from config.json.
+    if (Path(path) / "generation_config.json").is_file():
+        model.generation_config = GenerationConfig.from_pretrained(str(path))
     model.tie_weights()
     stored = {name for file in weight_files(Path(path)) for name in check_safetensors(file)}
     names: dict[int, set[str]] = {}  # of one weight there are several where it is tied

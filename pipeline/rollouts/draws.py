@@ -17,7 +17,7 @@ from pipeline.messages import Gated, RolloutGroup, gated_of, is_flat
 from pipeline.record.draw_states import DrawState
 from pipeline.record.ledger import Ledger
 from pipeline.record.ledger_rows import Draw
-from pipeline.rollouts.batch import lacks_signal
+from pipeline.rollouts.batch import lacks_signal, scored
 
 
 class DrawAccount:
@@ -145,8 +145,7 @@ class SignalGate:
             return False
         is_warm_start = step <= self._warm_start_steps
         # Of too few scores nothing is known: ``close_group`` says what becomes of it.
-        num_scored = sum(not rollout.result.is_infra_error for rollout in group.rollouts)
-        if num_scored < 2 or not lacks_signal(group, is_warm_start=is_warm_start):
+        if len(scored([group])) < 2 or not lacks_signal(group, is_warm_start=is_warm_start):
             return False
         self._steps[step] = gated + gated_of(group)
         return True
