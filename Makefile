@@ -28,6 +28,8 @@ install: $(INSTALLED)
 $(INSTALLED): pyproject.toml requirements/$(DEVICE).txt $(OVERRIDES)
 	@$(PYTHON) -c 'import sys; sys.exit("code-grpo needs Python 3.11 or newer, $(PYTHON) is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@# Debian's Python without python3-venv leaves an environment without pip.
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@# What is installed over the other device's packages is no longer that device's.
 	@rm -f $(VENV)/.installed-*

@@ -16,27 +16,14 @@ from sandbox.pool import Executor as Executor
 from sandbox.pool import SandboxPool
 from sandbox.result import ExecutionRequest, ExecutionResult, Limits, Outcome
 
-_WALL_FACTOR = 5.0
-_MIN_WALL_S = 10.0
-_CAP_FACTOR = 2.0
 _MAX_INFRA_RETRIES = 2
 # What an attempt takes besides the program's own time: starting a sandbox anew, ending a stuck one.
 _OVERHEAD_S = 15.0
 
 
 def execution_limits(config: ExecutionConfig) -> Limits:
-    """The limits of one run.
-
-    ``timeout`` bounds CPU time; the wall clock is a backstop well above it, and its cap above that, so
-    that an honest program does not fail because the machine is busy.
-    """
-    wall_s = max(_MIN_WALL_S, _WALL_FACTOR * config.timeout)
-    return Limits(
-        cpu_s=config.timeout,
-        wall_s=wall_s,
-        wall_cap_s=max(Limits().wall_cap_s, _CAP_FACTOR * wall_s),
-        memory_bytes=config.max_memory * 1024**2,
-    )
+    """The limits of one run; ``timeout`` bounds CPU time."""
+    return Limits.around(config.timeout, config.max_memory * 1024**2)
 
 
 def longest_run_s(config: ExecutionConfig, num_stdio_tests: int = 0) -> float:

@@ -111,7 +111,10 @@ def _open_pool(arguments: argparse.Namespace, num_workers: int, without: frozens
     absent = [name for name in arguments.module if importlib.util.find_spec(name.partition(".")[0]) is None]
     if absent:
         raise ValueError(f"--module: {', '.join(absent)} is not installed")
-    pool = SandboxPool(num_workers, modules=tuple(arguments.module), allow_unsafe=True, without=without)
+    try:
+        pool = SandboxPool(num_workers, modules=tuple(arguments.module), allow_unsafe=True, without=without)
+    except OSError as error:
+        raise SandboxError(f"the sandbox could not start {num_workers} processes: {error}") from error
     if pool.level not in SAFE_LEVELS and not arguments.allow_unsafe:
         pool.close()
         raise ValueError(refusal(pool.walls, "--allow-unsafe"))
@@ -163,12 +166,7 @@ def _describe(result: ExecutionResult) -> str:
 
 
 def _limits(arguments: argparse.Namespace) -> Limits:
-    return Limits(
-        cpu_s=arguments.cpu_s,
-        wall_s=arguments.wall_s,
-        wall_cap_s=max(Limits().wall_cap_s, 2 * arguments.wall_s),
-        memory_bytes=arguments.memory_mb * 1024**2,
-    )
+    return Limits.around(arguments.cpu_s, arguments.memory_mb * 1024**2, arguments.wall_s)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -224,7 +222,10 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         "--cpu-s", metavar="S", type=positive_number, default=limits.cpu_s, help="default: %(default)s"
     )
     parser.add_argument(
-        "--wall-s", metavar="S", type=positive_number, default=limits.wall_s, help="default: %(default)s"
+        "--wall-s",
+        metavar="S",
+        type=positive_number,
+        help=f"default: five times --cpu-s, and {limits.wall_s:g} at least",
     )
     parser.add_argument(
         "--memory-mb",

@@ -26,7 +26,7 @@ class Wall:
 WALLS: Final = (
     Wall(
         name="rlimits",
-        stops="raising its own limits: CPU, memory, file size, processes",
+        stops="raising its own limits: CPU, memory, file size, open files",
         level="L0",
         remedy="rlimits",
     ),

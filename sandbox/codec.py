@@ -22,6 +22,8 @@ MAX_EQUAL_HASHES: Final = 256
 # Frozensets of such keys, nested, multiply that at each level: so the comparisons that a value may
 # cost its receiver are counted as well.
 MAX_COMPARISONS: Final = 2_000_000
+# A range divides its parts to know its length, which is quadratic in their digits.
+MAX_RANGE_BITS: Final = 4096
 
 _FLOAT: Final = struct.Struct("<d")
 _COMPLEX: Final = struct.Struct("<dd")
@@ -128,6 +130,7 @@ class _Encoder:
             assert isinstance(value, range)
             out += b"r"
             for part in (value.start, value.stop, value.step):
+                _check_part(part)
                 self.write(part, depth - 1)
         elif kind is type and value in _TYPE_NAMES:
             # kind is type itself: no metaclass of anybody's decides what ``in`` finds.
@@ -230,6 +233,8 @@ class _Decoder:
         start, stop, step = (self.read(depth - 1) for _ in range(3))
         # Exact types: True is no part of a range that anybody encoded.
         if type(start) is int and type(stop) is int and type(step) is int and step != 0:
+            for part in (start, stop, step):
+                _check_part(part)
             return range(start, stop, step)
         raise CodecError("not the parts of a range")
 
@@ -277,3 +282,8 @@ class _Decoder:
         self.num_comparisons += number
         if self.num_comparisons > MAX_COMPARISONS:
             raise CodecError("too many keys share one hash")
+
+
+def _check_part(part: int) -> None:
+    if part.bit_length() > MAX_RANGE_BITS:
+        raise CodecError(f"a range's numbers have more than {MAX_RANGE_BITS} bits")

@@ -100,6 +100,7 @@ class CallRun(Run):
         num_passed = 0
         failure: Failure | None = None
         values: list[tuple[object] | None] = []
+        was_done = False
         try:
             failure = self.load(b"".join(frames) if ahead else b"")
             for index, test in enumerate(self.request.call_tests if failure is None else ()):
@@ -119,8 +120,9 @@ class CallRun(Run):
             failure = self.forged(error)
             reports = self.worker.stop_run(0.0)
         else:
+            was_done = True
             reports = self.worker.stop_run(0.0)
-        failure = self.death(reports[0]) or self.surplus() or failure
+        failure = self.death(reports[0], was_done=was_done) or self.surplus() or failure
         return replace(self.result(failure, reports, num_passed), values=tuple(values))
 
     def _compare(self, test: CallTest, answer: Answer) -> Failure | None:
@@ -147,6 +149,7 @@ class CheckRun(Run):
         self._judge, self._judge_remote = socket.socketpair()
         self._verdicts = FrameReader(self._judge)
         self._num_passed = 0
+        self._has_called = False
         self._broken: str | None = None
 
     def __exit__(self, *_: object) -> None:
@@ -159,7 +162,7 @@ class CheckRun(Run):
         self.start("judge", self._judge_remote.fileno(), self.candidate.fileno())
         self._judge_remote.close()
         failure: Failure | None = None
-        loaded, grace_s = False, 0.0
+        loaded, was_done, grace_s = False, False, 0.0
         try:
             failure = self.load()
             loaded = True
@@ -167,6 +170,7 @@ class CheckRun(Run):
                 self.place = ""
                 send_frame(self._judge, program, deadline=self.deadline)
                 failure = self._verdict()
+            was_done = True
         except EOFError:
             failure, grace_s = None, DYING_S
             if not loaded:
@@ -178,8 +182,10 @@ class CheckRun(Run):
             raise ValueError(f"check program of {self.request.entry_point!r} cannot run: {self._broken}")
         # The test program runs into the candidate's end and can only follow it: first cause first.
         # Without a verdict the judge left an honest answer unread, perhaps: that is no surplus.
-        failure = self.death(reports[0]) or (failure and self.surplus()) or failure
-        failure = failure or self._judge_death(reports[1])
+        # One that waits for its first call lets nobody wait.
+        was_done = was_done or (loaded and not self._has_called)
+        failure = self.death(reports[0], was_done=was_done) or (failure and self.surplus()) or failure
+        failure = failure or self._judge_death(*reports)
         passed = failure[0] is Outcome.PASS
         return self.result(failure, reports, self._num_passed if passed or self.num_tests > 1 else 0)
 
@@ -188,6 +194,9 @@ class CheckRun(Run):
         while True:
             received = decode(self._verdicts.receive(deadline=self.deadline))
             kind, *values = cast("tuple[object, ...]", received)
+            if kind == "called":
+                self._has_called = True
+                continue
             self._num_passed, self.num_tests = cast("list[int]", values[-2:])
             if kind == "verdict":
                 break
@@ -196,8 +205,14 @@ class CheckRun(Run):
         self._broken = detail if verdict == "broken" else None
         return _VERDICTS[verdict], detail
 
-    def _judge_death(self, report: ChildReport) -> Failure:
+    def _judge_death(self, candidate: ChildReport, report: ChildReport) -> Failure:
         timeout = self.timeout(report)
+        if not self._has_called and (timeout := timeout or self.timeout(candidate)) is not None:
+            # No candidate had a part in this.
+            raise ValueError(
+                f"check program of {self.request.entry_point!r} cannot run: it took {timeout[1]} "
+                "before it made a call"
+            )
         if timeout is not None:
             return timeout[0], f"the check program took {timeout[1]}"
         if report.exit_code == EXIT_CANDIDATE_FORGED:

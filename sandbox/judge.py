@@ -5,7 +5,8 @@ arguments. A program in one of the usual forms: ``check(candidate)``; unittest c
 functions without parameters, one test each; or bare asserts. The candidate is there under its own
 name, as ``candidate``, and as a member of the module ``solution``. It reports; the owner decides.
 
-Frame in: ``(prelude, check_source, entry_point, copy_back)``. Frames out: ``("progress", num_passed,
+Frame in: ``(prelude, check_source, entry_point, copy_back)``. Frames out: ``("called",)`` before the first
+call of the candidate, since a time-out before it is the test program's own; ``("progress", num_passed,
 num_tests)`` after each of several tests; last ``("verdict", verdict, detail, num_passed, num_tests)``
 with verdict pass, wrong, exception, oom or broken (the test program fails by itself).
 """
@@ -40,6 +41,8 @@ def serve(control: socket.socket, candidate: socket.socket) -> None:
     tally = Tally(control, proxy)
 
     def call(*args: object, **kwargs: object) -> object:
+        if proxy.num_calls == 0:
+            send_frame(control, encode(("called",)))
         return proxy.call(*args, **kwargs)
 
     module = types.ModuleType("check")

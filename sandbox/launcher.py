@@ -18,7 +18,8 @@ import socket
 import struct
 from typing import Final, NoReturn
 
-_DELAY: Final = struct.Struct("<d")
+_QUESTION: Final = struct.Struct("<Q")  # its number
+_ANSWER: Final = struct.Struct("<Qd")  # the question's number, seconds
 _ANSWER_TIMEOUT_S: Final = 2.0
 _MAX_FDS: Final = 2
 
@@ -29,6 +30,7 @@ class Launcher:
     def __init__(self, line: socket.socket) -> None:
         self._line = line
         self._line.settimeout(_ANSWER_TIMEOUT_S)
+        self._num_questions = 0
 
     def is_gone(self) -> bool:
         """Whether it has ended; a zygote that began to die with it only afterwards would live on."""
@@ -39,9 +41,14 @@ class Launcher:
     def run_queue_delay(self, pidfds: list[int]) -> float:
         """Seconds that these processes, taken together, were ready to run but had no core; 0.0 where
         the host does not tell."""
+        self._num_questions += 1
         try:
-            socket.send_fds(self._line, [b"?"], pidfds)
-            return float(_DELAY.unpack(self._line.recv(_DELAY.size))[0])
+            socket.send_fds(self._line, [_QUESTION.pack(self._num_questions)], pidfds)
+            while True:
+                number, delay_s = _ANSWER.unpack(self._line.recv(_ANSWER.size))
+                # An earlier question's answer, that came too late for it, says nothing of these processes.
+                if number == self._num_questions:
+                    return float(delay_s)
         except (OSError, struct.error):
             return 0.0
 
@@ -73,7 +80,7 @@ def watch_over(zygote: int, owner: int, line: socket.socket, workdir: str) -> No
 
 def _answer(line: socket.socket) -> bool:
     """Read and answer one question; False at the end of the line."""
-    message, pidfds, _, _ = socket.recv_fds(line, 1, _MAX_FDS)
+    message, pidfds, _, _ = socket.recv_fds(line, _QUESTION.size, _MAX_FDS)
     if not message:
         return False
     try:
@@ -82,7 +89,7 @@ def _answer(line: socket.socket) -> bool:
         for pidfd in pidfds:
             os.close(pidfd)
     with contextlib.suppress(OSError):
-        line.send(_DELAY.pack(delay_s))
+        line.send(_ANSWER.pack(*_QUESTION.unpack(message), delay_s))
     return True
 
 

@@ -27,7 +27,8 @@ _ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
 # The newer calls have the same numbers on every architecture.
 _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
 _PIVOT_ROOT: Final = {"x86_64": 155, "aarch64": 41}
-_TMPFS_OPTIONS: Final = b"size=256k,nr_inodes=512,mode=755"
+_TMPFS_OPTIONS: Final = "size=256k,nr_inodes={num_inodes},mode=755"
+_NUM_INODES: Final = 512
 
 
 def hide_host(
@@ -44,13 +45,15 @@ def hide_host(
     trees = [(path, _clone(path, _ATTR_NODEV)) for path in paths if os.path.exists(path)]
     trees += [(path, _clone(path, 0)) for path in devices if os.path.exists(path)]
     extra_trees = [(path, _clone(path, _ATTR_NODEV)) for path in extra]
-    _mount(b"tmpfs", root, b"tmpfs", _MS_NOSUID | _MS_NODEV, _TMPFS_OPTIONS)
+    # A library's file stands by itself, and takes an inode.
+    options = _TMPFS_OPTIONS.format(num_inodes=_NUM_INODES + len(trees)).encode()
+    _mount(b"tmpfs", root, b"tmpfs", _MS_NOSUID | _MS_NODEV, options)
     try:
         for path, tree in trees:
             _attach(tree, path, root + path)
         covers = [root + path for path in masked if os.path.isdir(root + path)]
         for cover in covers:
-            _mount(b"tmpfs", cover, b"tmpfs", _MS_NOSUID | _MS_NODEV, _TMPFS_OPTIONS)
+            _mount(b"tmpfs", cover, b"tmpfs", _MS_NOSUID | _MS_NODEV, options)
         for path, tree in extra_trees:
             _attach(tree, path, root + path)
         for made in (*covers, root):

@@ -39,7 +39,8 @@ class SandboxPool:
     Programs find the standard library and the installed packages ``modules`` (numpy, say), which are
     imported beforehand. ``without`` leaves out walls ("namespaces", "landlock", "seccomp", "user"), to
     test as on weaker hosts; below level L2 a pool refuses to start unless ``allow_unsafe`` is set.
-    ``walls`` are those that held when they were tried at start; ``num_failures`` counts the zygotes that
+    ``walls`` are those of the weakest zygote when they were tried at start, and no later zygote may run
+    below their level; ``num_failures`` counts the zygotes that
     failed or died so far, each of which was replaced.
     """
 
@@ -78,7 +79,7 @@ class SandboxPool:
         except (SandboxError, OSError):
             self.close()
             raise
-        self.walls = workers[0].walls
+        self.walls = min(workers, key=lambda worker: worker.level).walls
         if self.level not in SAFE_LEVELS and not allow_unsafe:
             self.close()
             raise SandboxError(
@@ -115,10 +116,17 @@ class SandboxPool:
                 reason = f"no sandbox worker became free within {_FREE_WORKER_TIMEOUT_S} s"
                 break
             kept: Worker | None = None
+            num_runs = -1
             try:
                 worker = self._usable(worker)
+                num_runs = worker.num_runs
                 result = execute(worker, request)
                 kept = worker
+            except ValueError:
+                # A request that was refused before anything ran leaves the worker as it was.
+                if worker is not None and worker.num_runs == num_runs:
+                    kept = worker
+                raise
             # OSError: no process, file or memory for it just now.
             except (SandboxError, OSError) as error:
                 reason = str(error)
@@ -173,6 +181,11 @@ class SandboxPool:
         fresh = self._start()
         try:
             fresh.wait_ready()
+            if fresh.level < self.level:
+                # A host short of memory, namespaces or descriptors refuses a wall that it gave before.
+                raise SandboxError(
+                    f"a new sandbox process has level {fresh.level} only, this pool began with {self.level}"
+                )
         except SandboxError:
             self._end(fresh)
             raise

@@ -57,6 +57,10 @@ class StdioTest:
     decimals: bool = False
 
 
+_WALL_FACTOR: Final = 5.0
+_CAP_FACTOR: Final = 2.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Bounds on one run (in stdio mode: on one test).
@@ -72,6 +76,17 @@ class Limits:
     wall_cap_s: float = 60.0
     memory_bytes: int = 512 * 1024**2
     output_bytes: int = 1024**2
+
+    @classmethod
+    def around(cls, cpu_s: float, memory_bytes: int, wall_s: float | None = None) -> Limits:
+        """Limits of a run that may take ``cpu_s``: the wall clock (``wall_s``, or five times that and 10 s at
+        least) is a backstop well above it, and its cap above that, so that an honest program does not fail
+        because the machine is busy."""
+        usual = cls()
+        if wall_s is None:
+            wall_s = max(usual.wall_s, _WALL_FACTOR * cpu_s)
+        cap_s = max(usual.wall_cap_s, _CAP_FACTOR * wall_s)
+        return cls(cpu_s=cpu_s, wall_s=wall_s, wall_cap_s=cap_s, memory_bytes=memory_bytes)
 
     def for_outputs(self, tests: Sequence[StdioTest]) -> Limits:
         """Room for twice the longest expected output: all of it must be allowed, a little more be wrong."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 import socket
 import time
+from dataclasses import replace
 from typing import Final, Self
 
 from sandbox.answer import ForgedError, parse_answer
@@ -23,6 +24,18 @@ from sandbox.worker import SandboxError, Worker
 _GRACE_S: Final = 5.0
 # A child whose channel closed is given this long to finish dying, for its exit code's sake.
 DYING_S: Final = 0.2
+# What ends a process from outside, and no fault of its own raises.
+_FROM_OUTSIDE: Final = frozenset(
+    {
+        signal.SIGKILL,
+        signal.SIGTERM,
+        signal.SIGHUP,
+        signal.SIGINT,
+        signal.SIGQUIT,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+    }
+)
 
 Failure = tuple[Outcome, str]
 
@@ -106,11 +119,14 @@ class Run:
             raise SandboxError("the sandbox process let a child pass its wall limit") from error
         return Outcome.VIOLATION, f"{self.place}not a result: {error}"[:100]
 
-    def death(self, report: ChildReport) -> Failure | None:
+    def death(self, report: ChildReport, *, was_done: bool = False) -> Failure | None:
         """What a candidate's end before its time means; None when the owner ended it.
 
-        Raises SandboxError for a child that the host killed.
+        Of a candidate that ``was_done``, all asked and answered, the wall limit only says that its owner was
+        late. Raises SandboxError for a child that the host killed.
         """
+        if was_done and report.reason == "wall":
+            report = replace(report, reason="stop")
         excess = self.excess(report)
         if excess is not None or report.reason == "stop":
             return excess
@@ -139,10 +155,10 @@ class Run:
             return Outcome.CRASH, f"{self.place}exited with code {exit_code}"
         if -exit_code == signal.SIGSYS:
             return Outcome.VIOLATION, f"{self.place}forbidden system call"
-        if -exit_code == signal.SIGKILL and self.worker.level != "L0":
+        if -exit_code in _FROM_OUTSIDE and self.worker.level != "L0":
             # A system-call filter kept it from sending this itself: the host killed it, most likely short of
-            # memory.
-            raise SandboxError("a child was killed from outside")
+            # memory, or whoever ends this process with all that belongs to it.
+            raise SandboxError(f"a child was killed from outside ({signal.strsignal(-exit_code)})")
         return Outcome.CRASH, f"{self.place}{signal.strsignal(-exit_code)}"
 
     def result(self, failure: Failure | None, reports: list[ChildReport], num_passed: int) -> ExecutionResult:

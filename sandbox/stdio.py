@@ -65,8 +65,8 @@ class StdioRun(Run):
     def attempt(self, index: int, test: StdioTest) -> _Attempt:
         """Run the program on ``test.stdin`` and compare what it printed."""
         self.place = f"test {index}: "
-        stdin, stdout = os.memfd_create("stdin"), os.memfd_create("stdout")
-        try:
+        with contextlib.ExitStack() as files:
+            stdin, stdout = (_memory_file(name, files) for name in ("stdin", "stdout"))
             _write(stdin, test.stdin.encode("utf-8", "surrogatepass"))
             self.start("stdio", stdin, stdout)
             # A program that is gone already shows in its report.
@@ -74,9 +74,6 @@ class StdioRun(Run):
                 send_frame(self.candidate, pack(self.request.solution), deadline=self.deadline)
             report = self.worker.finish_run(self.limits.wall_cap_s)[0]
             failure = self.excess(report) or self._end(report) or self._compare(stdout, test)
-        finally:
-            os.close(stdin)
-            os.close(stdout)
         return _Attempt(failure=failure, report=report, wall_s=time.monotonic() - self.started)
 
     def _end(self, report: ChildReport) -> Failure | None:
@@ -108,6 +105,12 @@ class StdioRun(Run):
         expected = test.expected_stdout.encode("utf-8", "surrogatepass")
         is_same = _same_decimals if test.decimals else _same_lines
         return None if is_same(printed, expected) else (Outcome.WRONG, f"{self.place}wrong output")
+
+
+def _memory_file(name: str, files: contextlib.ExitStack) -> int:
+    fd = os.memfd_create(name)
+    files.callback(os.close, fd)
+    return fd
 
 
 def _write(fd: int, data: bytes) -> None:

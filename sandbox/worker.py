@@ -127,6 +127,9 @@ class Worker:
 
     def close(self) -> None:
         """End the zygote with all below it and reap it."""
+        # A thread that waits for a run's end holds the socket open: closing alone would not tell the zygote.
+        with contextlib.suppress(OSError):
+            self._control.shutdown(socket.SHUT_RDWR)
         self._control.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_TIMEOUT_S)

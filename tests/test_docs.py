@@ -126,6 +126,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     adapter.parent.mkdir(parents=True)
     publish_random_adapter(save_model(place / "base-model"), adapter, 1)
     (place / "configs").symlink_to(ROOT / "configs")
+    # As benchmarks.coder leaves it; for the commands it is any file of tasks.
+    (place / "runs" / "benchmark").mkdir()
+    shutil.copy(place / "tasks.jsonl", place / "runs" / "benchmark" / "mbpp_training.jsonl")
     return place
 
 
