@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, deque
 
 from configs.errors import CommandEnd
@@ -9,6 +10,7 @@ from rewards.result import RewardResult
 
 _WINDOW = 64
 _MAX_ERRORS = 32
+_NAMES = re.compile(r"'[^']*'|\d+")
 
 
 class RewardsBrokenError(CommandEnd, RuntimeError):
@@ -30,10 +32,16 @@ class CircuitBreaker:
 
     def check(self) -> None:
         """Raise RewardsBrokenError, which names the counts and the most frequent reason, when open."""
-        errors = Counter(detail for detail in self._recent if detail is not None)
-        if errors.total() >= self._max_errors:
-            reason, num_times = errors.most_common(1)[0]
+        errors = [detail for detail in self._recent if detail is not None]
+        if len(errors) >= self._max_errors:
+            kind, num_times = Counter(map(_kind, errors)).most_common(1)[0]
+            reason = next(detail for detail in errors if _kind(detail) == kind)
             raise RewardsBrokenError(
-                f"rewards: {errors.total()} of the last {len(self._recent)} completions could not be scored; "
+                f"rewards: {len(errors)} of the last {len(self._recent)} completions could not be scored; "
                 f"the most frequent reason ({num_times} times): {reason}"
             )
+
+
+def _kind(detail: str) -> str:
+    """The reason without the names and numbers, such as a task's, in which reasons of one kind differ."""
+    return _NAMES.sub("_", detail)

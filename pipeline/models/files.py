@@ -133,7 +133,8 @@ def refuse_misfit(config: Config, folder: Path, device: str) -> None:
     if is_given and needed > generation.kv_cache_gb * 2**30:
         raise ValueError(
             f"generation.kv_cache_gb: value {generation.kv_cache_gb:g}: holds less than one sequence of "
-            f"{longest} tokens of {file}; allowed: at least {needed / 2**30:.3g}"
+            f"{longest} tokens of {file}; allowed: at least {needed / 2**30:.3g}, or fewer tokens "
+            f"({_lengths(config)})"
         )
 
 

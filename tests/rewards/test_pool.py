@@ -322,6 +322,20 @@ def test_the_breaker_opens_at_half_and_names_the_most_frequent_reason() -> None:
     breaker.check()
 
 
+def test_reasons_that_differ_in_a_name_only_are_one_reason() -> None:
+    breaker = CircuitBreaker(window=8, max_errors=4)
+    for detail in (
+        "odd",
+        "odd",
+        "check of 'f' cannot run",
+        "check of 'g' cannot run",
+        "check of 'h' cannot run",
+    ):
+        breaker.record(infra_error(detail, 0))
+    with pytest.raises(RewardsBrokenError, match=r"\(3 times\): check of 'f' cannot run"):
+        breaker.check()
+
+
 def test_a_worker_that_does_not_start_is_reported_with_its_reason() -> None:
     with pytest.raises(RewardsBrokenError, match="no_such_package"):
         RewardPool(
