@@ -125,6 +125,7 @@ def table(result: Mapping[str, Any]) -> str:
     above = (
         f"{settings['model']}, mode {settings['mode']}, {settings['cores']} cores of "
         f"{result['hardware']['cpu']}; {settings['steps']} steps after {settings['warmup']}: {told}."
+        f"{contest.of_several_machines(runs)}"
     )
     head = ["technique (setting)", "exact?", "where the gain comes from", *_FIGURES, "guard"]
     return table_text(head, lines, above=above)

@@ -10,15 +10,18 @@ from the hub.
 
 Training a model took 140 minutes on two slow cores (seed 7); measuring it takes longer. A
 training that was cut off goes on from its last checkpoint. Each of a model's six measurements stands in
---output when it is done, and the same command goes on with the next; --limit stops after so many.
+--output when it is done, and the same command goes on with the next; --limit stops after so many. A trained
+model is removed when all of its own stand there; with --keep it stays.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +62,8 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         training, tasks["mbpp"] = _parts(given.mbpp, given.work)
     whose = {contest.BASE: None, **{f"seed {seed}": seed for seed in given.seeds}}
     # What takes minutes comes first.
-    keys = (f"{who}/{name}/{way}" for who in whose for way in WAYS for name in SETS)
-    for key in store.missing(keys, given.limit):
+    keys = {who: [f"{who}/{name}/{way}" for way in WAYS for name in SETS] for who in whose}
+    for key in store.missing(chain.from_iterable(keys.values()), given.limit):
         who, name, way = key.split("/")
         model, seed = config.model.name, whose[who]
         if seed is not None:
@@ -68,6 +71,8 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         file = key.replace("/", "-").replace(" ", "-")
         found = contest.verdicts(model, tasks[name], WAYS[way], given, file=file)
         store.add(key, {"tasks": read_pass_rates(found), "look_ups": look_ups(found, tasks[name])})
+        if seed is not None and not given.keep and not any(store.missing(keys[who])):
+            shutil.rmtree(given.work / _run_name(seed), ignore_errors=True)
     return store.result()
 
 
@@ -104,8 +109,12 @@ def _parts(mbpp: Path, work: Path) -> tuple[str, str]:
 def _trained(seed: int, training: str, num_steps: int, given: argparse.Namespace) -> str:
     """The model that the recipe makes of ``seed`` on the tasks ``training``, now or earlier."""
     contender = Contender(name="coder", command="train_accelerated", arguments=("--dataset", training))
-    folder = train_or_resume(contender, given, name=f"coder-{seed}", num_steps=num_steps, seed=seed)
+    folder = train_or_resume(contender, given, name=_run_name(seed), num_steps=num_steps, seed=seed)
     return str(checkpoints(folder)[num_steps])
+
+
+def _run_name(seed: int) -> str:
+    return f"coder-{seed}"
 
 
 def table(result: Mapping[str, Any]) -> str:
@@ -169,8 +178,9 @@ def _difference(found: Comparison) -> str:
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends the process with a message for one that cannot be run."""
-    parser = contest.options(__doc__, "coder")
-    parser.set_defaults(config=RECIPE)
+    parser = contest.options(__doc__, "coder", seed=None)
+    # The seed stands among the settings of earlier results, and has to be the same to go on with them.
+    parser.set_defaults(config=RECIPE, seed=0)
     parser.add_argument("--mbpp", type=Path, metavar="FILE", help="all of MBPP; default: from the hub")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], help="of the runs")
     return parser.parse_args(arguments)

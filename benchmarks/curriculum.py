@@ -123,7 +123,7 @@ def above_uniform(runs: Mapping[str, Any]) -> list[float]:
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends the process with a message for one that cannot be run."""
-    parser = contest.options(__doc__, "curriculum")
+    parser = contest.options(__doc__, "curriculum", seed="of what is measured; --seeds are those of the runs")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="of the runs (%(default)s)")
     parser.add_argument("--mode", default="balanced", help="the mode of all arms (%(default)s)")
     parser.add_argument("--target", type=float, default=0.12, help="pass@1 to be reached (%(default)s)")

@@ -7,6 +7,7 @@ all of them write the same number of completions for the same tasks (--task-set)
 tasks are new to them (a cold history), in the second they have answered them before (a warm one). Rounds
 take new tasks. A pass is timed whole, its tail included. Figures are medians over the rounds; ratios are
 formed within a round, so that what else the machine does falls on both sides. Tokens are completion tokens.
+--output is written after each round; where a pass fails it has the rounds before, and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -29,11 +30,13 @@ from benchmarks.processes import Worker
 from benchmarks.report import (
     add_cores_option,
     circumstances,
+    command_line,
     make_parser,
     own_cores,
     positive,
     publish,
     table_text,
+    write_result,
 )
 from configs.schema import Config
 from curriculum.sources import load_named_tasks
@@ -161,9 +164,14 @@ def model_and_tasks(given: argparse.Namespace) -> tuple[str, list[str]]:
 
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
-    """Every pass of every contender, and what follows from them."""
+    """Every pass of every contender, and what follows from them; ``failed`` says why rounds are missing.
+
+    Raises ValueError where there are too few tasks, RuntimeError where no round was whole.
+    """
     model_path, (warm_up, *rest) = model_and_tasks(given)
-    rows = []
+    # All of them, so that what is refused is refused before engines are loaded.
+    rounds = list(task_slices(rest, given.batch, given.repeats))
+    rows: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:
         if given.draft_layers:
             given.draft_model = stack.enter_context(TemporaryDirectory(prefix="code-grpo-draft-"))
@@ -175,18 +183,36 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         for one in contenders:
             # Over a task that no round takes.
             one.warm_up(warm_up)
-        for repeat, batch, names in task_slices(rest, given.batch, given.repeats):
-            for which in _PASSES:
-                # Whoever comes first in every round might find another machine than the last.
-                turn = repeat % len(contenders)
-                for one in contenders[turn:] + contenders[:turn]:
-                    answer = one.write_groups(f"{repeat}-{batch}-{which}", names, batch)
-                    row = {"contender": one.name, "repeat": repeat, "batch": batch, "pass": which}
-                    rows.append({**row, **answer})
-                    print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+        for repeat, batch, names in rounds:
+            try:
+                rows += _round(contenders, repeat, batch, names)
+            except RuntimeError as error:
+                if not rows:
+                    raise
+                return {**_result(rows, given), "failed": str(error)}
+            if given.output is not None:
+                write_result(given.output, {"command": command_line(), **_result(rows, given)})
+    return _result(rows, given)
+
+
+def _round(contenders: Sequence[Contender], repeat: int, batch: int, tasks: Sequence[str]) -> list[Any]:
+    """Both passes of all contenders. Raises RuntimeError where one fails: ratios need all of them."""
+    rows = []
+    for which in _PASSES:
+        # Whoever comes first in every round might find another machine than the last.
+        turn = repeat % len(contenders)
+        for one in (*contenders[turn:], *contenders[:turn]):
+            answer = one.write_groups(f"{repeat}-{batch}-{which}", tasks, batch)
+            row = {"contender": one.name, "repeat": repeat, "batch": batch, "pass": which}
+            rows.append({**row, **answer})
+            print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    return rows
+
+
+def _result(rows: Sequence[Mapping[str, Any]], given: argparse.Namespace) -> dict[str, Any]:
     return {
         **summarise(rows),
-        "rounds": rows,
+        "rounds": list(rows),
         "settings": {
             "threads": given.threads,
             "repeats": given.repeats,
@@ -297,17 +323,27 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     for name in given.contenders:
         if name in cannot:
             parser.error(f"--contenders: {name} needs {cannot[name]}")
+    # What is named twice would be compared with itself.
+    given.contenders, given.batch = list(dict.fromkeys(given.contenders)), list(dict.fromkeys(given.batch))
     return given
 
 
-def main() -> None:
-    """Measure what the command line says."""
-    given = parse_arguments()
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure what the command line says; 1 if a pass failed, 2 for what cannot be."""
+    given = parse_arguments(arguments)
     os.sched_setaffinity(0, own_cores(given.threads))
-    # Killed, contenders would leave their engines behind.
-    with guarded():
-        publish(measure(given), table, given)
+    try:
+        # Killed, contenders would leave their engines behind.
+        with guarded():
+            result = measure(given)
+    except (ValueError, RuntimeError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ValueError) else 1
+    publish(result, table, given)
+    if "failed" in result:
+        print(f"error: {result['failed']}", file=sys.stderr)
+    return int("failed" in result)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

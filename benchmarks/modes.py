@@ -128,6 +128,7 @@ def table(result: Mapping[str, Any]) -> str:
     )
     if (shorter := settings.get("baseline_steps")) is not None:
         above += f" Of a baseline {shorter} steps, counted after the first."
+    above += contest.of_several_machines(runs)
     return table_text([*head, f"time to {100 * target:g} %"] if has_curve else head, rows, above=above)
 
 

@@ -117,7 +117,7 @@ def table(result: Mapping[str, Any]) -> str:
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends the process with a message for one that cannot be run."""
-    parser = contest.options(__doc__, "quality")
+    parser = contest.options(__doc__, "quality", seed="of what is measured; --seeds are those of the runs")
     add_only_option(parser)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="of the runs")
     contest.add_measured_options(parser)

@@ -41,6 +41,7 @@ from pipeline.evaluation.scorers import local_reward_worker
 from pipeline.generation.generator import Generator
 from pipeline.generation.start import running_generator
 from pipeline.host.device import choose_device, for_device
+from pipeline.host.files import read_object
 from pipeline.messages import Completion, GenerationRequest, Rollout, RolloutGroup, TrainBatch
 from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_tokenizer
@@ -257,9 +258,10 @@ def read_costs(path: Path = COSTS) -> RunCosts:
     return TypeAdapter(RunCosts).validate_json(gzip.decompress(path.read_bytes()))
 
 
-def write_costs(costs: RunCosts, path: Path) -> None:
-    """Write ``costs`` to ``path``, the same bytes for the same run."""
-    path.write_bytes(gzip.compress(TypeAdapter(RunCosts).dump_json(costs, indent=1), mtime=0))
+def write_costs(costs: RunCosts, path: Path, origin: dict[str, Any]) -> None:
+    """Write ``costs`` to ``path``; ``origin`` says what they are of. The same bytes for the same run."""
+    record = {"origin": origin, **dataclasses.asdict(costs)}
+    path.write_bytes(gzip.compress(json.dumps(record, indent=1).encode(), mtime=0))
 
 
 def _record_step(given: argparse.Namespace) -> None:
@@ -276,7 +278,12 @@ def _record_step(given: argparse.Namespace) -> None:
 
 def _record_costs(given: argparse.Namespace) -> None:
     recorded = costs_of(given.run, given.last)
-    write_costs(recorded, given.output)
+    summary = given.run / "summary.json"
+    # A run that did not end has none.
+    said = read_object(summary) if summary.is_file() else {}
+    told = ("model", "mode", "hardware", "versions")
+    origin = {name: value for name, value in said.items() if name in told}
+    write_costs(recorded, given.output, {"command": command_line(), **origin})
     print(f"{given.output}: {len(recorded.lengths)} completions, steps of {recorded.step_s:.2f} s")
 
 

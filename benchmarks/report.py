@@ -21,6 +21,8 @@ from pipeline.host.versions import package_version
 from pipeline.record.ledger_tables import reading
 
 RESULTS: Final = Path(__file__).parent / "results"
+# What seconds hang on, and on processors without bf16 what is computed.
+_OF_A_PROCESSOR: Final = ("cpu", "has_bf16")
 
 
 def make_parser(description: str | None, *, prints_result: bool = True) -> argparse.ArgumentParser:
@@ -123,6 +125,21 @@ def differing(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[
     """(name, then, now) of every entry that the two have not in common; None for one that is not there."""
     names = sorted({*earlier, *now})
     return [(name, earlier.get(name), now.get(name)) for name in names if earlier.get(name) != now.get(name)]
+
+
+def other_circumstances(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """As ``differing``, of what two results have of ``circumstances``: the processor and versions.
+
+    What the earlier one does not say it has in common: it is of an earlier version.
+    """
+    then, here = (
+        {
+            **{name: one["hardware"][name] for name in _OF_A_PROCESSOR if name in one["hardware"]},
+            **one.get("versions", {}),
+        }
+        for one in (earlier, now)
+    )
+    return differing(then, {name: here.get(name) for name in then})
 
 
 def rows_of(run: Path, query: str) -> list[tuple[Any, ...]]:

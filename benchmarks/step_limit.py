@@ -7,8 +7,9 @@ generates at once). The limit of training is its matrix products, forward and ba
 gradients of frozen weights; groups without signal need none; with a KL term all do, and the reference's
 forward), at the rate that products of the model's shapes reach here by themselves. That of generation is the
 longer of its products at that rate, prompts once a group, and of reading all weights once for each token of
---sequences sequences at the rate at which memory is read. Attention counts, nothing counts twice, all else
-(norms, sampling, scoring, the optimiser, weights on their way) is taken to need no time. Nothing else may run
+--sequences sequences at the rate at which memory is read; where rollouts were quantised it is left out, and
+with it that of the step: neither rate is theirs. Attention counts, nothing counts twice, all else (norms,
+sampling, scoring, the optimiser, weights on their way) is taken to need no time. Nothing else may run
 meanwhile: the rates are measured first.
 """
 
@@ -29,6 +30,8 @@ from benchmarks.train_step.job import precision_of
 from benchmarks.train_step.profile import linear_shapes, measure_limit
 from benchmarks.whole_runs.contest import steps_ahead
 from configs.finished import load_finished
+from configs.schema import Config
+from pipeline.host.device import for_device
 from pipeline.messages import TrainBatch
 from pipeline.models.find import resolve_model
 from pipeline.planning.memory_estimate import read_shape
@@ -82,7 +85,8 @@ def needed(folder: str, batch: TrainBatch, *, is_lora: bool, has_kl: bool = Fals
 
 def measure_run(run: Path, num_steps: int, num_sequences: int, rates: Mapping[str, Any]) -> dict[str, Any]:
     """Mean seconds of a counted step, by stage, and the least that they could be. Raises ValueError."""
-    config = load_finished(run / "config.yaml")
+    # What "auto" is on this machine.
+    config = for_device(load_finished(run / "config.yaml"), "cpu")
     ahead = steps_ahead(config)
     rows = read_metrics(run / "metrics.jsonl")
     end, num_steps = len(rows) - ahead, num_steps - num_steps % max(1, ahead)
@@ -108,11 +112,7 @@ def measure_run(run: Path, num_steps: int, num_sequences: int, rates: Mapping[st
     # be it while an earlier step was counted.
     written = max(sum(row["generation/tokens"] or 0.0 for row in counted), float(num_trained))
     flops["generation"] *= written / num_trained
-    width = 4 if config.generation.dtype == "float32" else 2
-    num_bytes = width * sum(out * inputs * count for (out, inputs), count in linear_shapes(folder).items())
-    reading_s = written / num_sequences * num_bytes / rates["bytes_per_s"]
-    least = {stage: value / rates["flops_per_s"] for stage, value in flops.items()}
-    least["generation"] = max(least["generation"], reading_s)
+    least = least_s(config, folder, flops, written / num_sequences, rates)
     seconds = float(counted[-1]["time_s"] or 0.0) - float(rows[end - num_steps - 1]["time_s"] or 0.0)
     return {
         "num_steps": num_steps,
@@ -122,8 +122,25 @@ def measure_run(run: Path, num_steps: int, num_sequences: int, rates: Mapping[st
             for name, metric in STAGES.items()
         },
         "least_s": {stage: value / num_steps for stage, value in least.items()},
-        "of_limit": sum(least.values()) / seconds,
+        "of_limit": sum(least.values()) / seconds if "generation" in least else None,
     }
+
+
+def least_s(
+    config: Config, folder: str, flops: Mapping[str, float], num_readings: float, rates: Mapping[str, Any]
+) -> dict[str, float]:
+    """Seconds at the limit, by stage: of ``flops``, and of so many readings of all weights.
+
+    Without generation where it is quantised: its products and its weights are of another width.
+    """
+    least = {stage: value / rates["flops_per_s"] for stage, value in flops.items()}
+    if config.generation.quantization != "none":
+        del least["generation"]
+        return least
+    width = 4 if config.generation.dtype == "float32" else 2
+    num_bytes = width * sum(out * inputs * count for (out, inputs), count in linear_shapes(folder).items())
+    least["generation"] = max(least["generation"], num_readings * num_bytes / rates["bytes_per_s"])
+    return least
 
 
 def table(result: dict[str, Any]) -> str:
@@ -136,9 +153,10 @@ def table(result: dict[str, Any]) -> str:
             rows.append(
                 [f"`{name}`", stage, f"{seconds:.1f}", "" if least is None else f"{least:.1f}", share]
             )
-        least_s = sum(run["least_s"].values())
-        cells = [f"{run['step_s']:.1f}", f"{least_s:.1f}", f"{100 * run['of_limit']:.0f} %"]
-        rows.append([f"`{name}`", f"step (mean of {run['num_steps']})", *cells])
+        cells = ["", ""]
+        if run["of_limit"] is not None:
+            cells = [f"{sum(run['least_s'].values()):.1f}", f"{100 * run['of_limit']:.0f} %"]
+        rows.append([f"`{name}`", f"step (mean of {run['num_steps']})", f"{run['step_s']:.1f}", *cells])
     above = (
         f"{result['hardware']['cpu']}, {result['hardware']['cores']} cores: products of its shapes at "
         f"{result['rates']['flops_per_s'] / 1e9:.0f} GFLOP/s in {precision_of(result['rates'])}, "

@@ -70,7 +70,7 @@ def table(result: Mapping[str, Any]) -> str:
     above = (
         f"{settings['model']}, mode {settings['mode']}, {settings['cores']} cores of "
         f"{result['hardware']['cpu']}; {settings['steps']} steps after {settings['warmup']}; medians of the "
-        "repeats."
+        f"repeats.{contest.of_several_machines(runs)}"
     )
     head = ["", "trained samples/s", "sampled tokens of one", "sampled tokens/s", "times one answer"]
     return table_text(head, rows, above=above)

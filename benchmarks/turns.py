@@ -104,7 +104,8 @@ def _cell(estimate: Mapping[str, float] | None, sign: str = "") -> str:
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; ends the process with a message for one that cannot be run."""
-    parser = contest.options(__doc__, "turns")
+    parser = contest.measuring_options(__doc__, "turns")
+    parser.add_argument("--seed", type=int, default=0, help="of the answers (%(default)s)")
     parser.add_argument("--tasks", default="mbpp", help="what is measured on (%(default)s)")
     parser.add_argument("--models", nargs="+", default=[CODER], help="names or folders (%(default)s)")
     parser.add_argument(
@@ -112,10 +113,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--turns", type=positive, default=2, help="answers at most (%(default)s)")
     parser.add_argument("--samples", type=positive, default=1, help="first answers of a task (%(default)s)")
-    given = parser.parse_args(arguments)
-    if given.set or given.config is not None:
-        parser.error("nothing is trained here: --models and --tasks say what is measured")
-    return given
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

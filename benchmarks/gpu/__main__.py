@@ -123,16 +123,19 @@ def is_whole(stage: Figures) -> bool:
 def read_earlier(path: Path, now: Figures) -> Figures:
     """The stages in the file ``path``, if there is one.
 
-    Raises ValueError where they were measured on another card or with other versions than ``now``: a table
-    has one heading.
+    Raises ValueError where they were measured on another card, with other versions, threads or tasks than
+    ``now``: a table has one heading.
     """
     if not path.is_file():
         return {}
     earlier = read_object(path)
-    told = [f"{name} was {old}, is {new}" for name, old, new in differing(_heading(earlier), _heading(now))]
+    # Results of earlier versions do not say these.
+    then = {name: now[name] for name in ("threads", "task_set")} | earlier
+    told = [f"{name} was {old}, is {new}" for name, old, new in differing(_heading(then), _heading(now))]
     if told:
         raise ValueError(
-            f"{path}: holds figures of another machine ({', '.join(told)}); give another --output"
+            f"{path}: holds figures of another machine or of other options ({', '.join(told)}); give another "
+            "--output"
         )
     stages: Figures = earlier["stages"]
     return stages
@@ -141,12 +144,20 @@ def read_earlier(path: Path, now: Figures) -> Figures:
 def _heading(result: Figures) -> Figures:
     """What figures in one file must have in common."""
     cards = [card["name"] for card in result["hardware"]["gpus"]] or [result["hardware"]["cpu"]]
-    return {"device": result["device"], "tiny": result["tiny"], "cards": cards, **result["versions"]}
+    options = {name: result[name] for name in ("device", "tiny", "threads", "task_set")}
+    return {**options, "cards": cards, **result["versions"]}
 
 
 def run(given: argparse.Namespace) -> Figures:
     """Measure what is asked for and not there yet; the file is written after every part."""
-    result: Figures = {"device": given.device, "tiny": given.tiny, **gpu_circumstances()}
+    result: Figures = {
+        "device": given.device,
+        "tiny": given.tiny,
+        "threads": given.threads,
+        # Of a file its name: where it lies is of this machine alone.
+        "task_set": Path(given.task_set).name,
+        **gpu_circumstances(),
+    }
     result["stages"] = read_earlier(given.output, result)
     given.work.mkdir(parents=True, exist_ok=True)
     terms = Terms(

@@ -71,6 +71,9 @@ class TrainStep(Stage):
             timeout_s=_TIMEOUT_S,
             is_checked=False,
         )
+        if found["failed"]:
+            # The battery measures a part again that has failed.
+            raise RuntimeError("\n".join(f"{name}: {reason}" for name, reason in found["failed"].items()))
         note = {"without TRL": f"{' and '.join(missing)} not installed"} if missing else {}
         return {**note, "train_step": found}
 

@@ -14,13 +14,16 @@ already) and works in a process of its own, in namespaces of its own where the h
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -189,7 +192,11 @@ def _walls() -> Sequence[str]:
 
 
 def _watch(process: subprocess.Popen[bytes], found: Path) -> None:
-    """Wait for the end of ``process``, which is killed where it gives no verdict in time."""
+    """Wait for the end of ``process``, which is killed where it gives no verdict in time.
+
+    It leads a session of its own. What programs have left of their processes there would take time from the
+    next ones, and is ended as well.
+    """
     size, since = found.stat().st_size, time.monotonic()
     try:
         while process.poll() is None and time.monotonic() - since < _DEADLINE_S:
@@ -197,7 +204,8 @@ def _watch(process: subprocess.Popen[bytes], found: Path) -> None:
             if (now := found.stat().st_size) != size:
                 size, since = now, time.monotonic()
     finally:
-        process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 

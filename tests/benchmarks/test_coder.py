@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import coder
+from benchmarks.report import RESULTS
 from benchmarks.whole_runs import contest
 from configs.load import load_config
 from curriculum.sources import load_named_tasks
@@ -56,14 +57,49 @@ def test_each_measurement_is_done_once_and_a_seed_is_trained_on_the_training_par
     assert asked[0] == (load_config(CONFIG).model.name, "mbpp_test", "--greedy", "base-mbpp-greedy")
     assert asked[6] == ("model 5", "mbpp_test", "--greedy", "seed-5-mbpp-greedy")
     result = coder.measure(parsed(tmp_path, mbpp, "--seeds", "5"))
-    assert result["runs"]["seed 5/humaneval/sampled"] == {
-        "tasks": {"HumanEval/0": [1, 1]},
-        "look_ups": {"HumanEval/0": [0, 1]},
-    }
+    run = result["runs"]["seed 5/humaneval/sampled"]
+    assert (run["tasks"], run["look_ups"]) == ({"HumanEval/0": [1, 1]}, {"HumanEval/0": [0, 1]})
     assert len(asked) == 12 == len({file for *_, file in asked})
     assert trained == [(5, [511, 974], 100)] * 6
     # The file alone, not where this machine has it.
     assert str(tmp_path) not in json.dumps(result["settings"]).replace(str(CONFIG), "")
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_a_trained_model_stays_until_its_last_measurement_or_for_good(
+    is_kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "work" / "coder-5"
+
+    def train(seed: int, *terms: object) -> str:
+        folder.mkdir(parents=True, exist_ok=True)
+        return str(folder)
+
+    monkeypatch.setattr(coder, "_trained", train)
+    monkeypatch.setattr(coder, "_parts", lambda mbpp, work: ("training", "test"))
+    monkeypatch.setattr(coder, "read_pass_rates", lambda results: {})
+    monkeypatch.setattr(coder, "look_ups", lambda results, tasks: {})
+    monkeypatch.setattr(contest, "verdicts", lambda *terms, **more: tmp_path)
+    words = ("--seeds", "5", *(["--keep"] if is_kept else []))
+    coder.measure(parsed(tmp_path, tmp_path, *words, "--limit", "11"))
+    assert folder.exists()
+    coder.measure(parsed(tmp_path, tmp_path, *words))
+    assert folder.exists() == is_kept
+
+
+def test_the_measured_seeds_are_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = parsed(tmp_path, tmp_path)
+    assert contest.open_store(given).result()["settings"]["seed"] == 0
+    told = json.loads((RESULTS / "coder_cpu.json").read_text())
+    here = {
+        "hardware": {"cpu": "AMD EPYC", "has_bf16": True, "kernel": "another"},
+        "versions": told["versions"],
+    }
+    monkeypatch.setattr(contest, "circumstances", lambda *packages: here)
+    monkeypatch.setattr(contest, "write_result", lambda *terms: None)
+    given.config, given.output = coder.RECIPE, RESULTS / "coder_cpu.json"
+    monkeypatch.chdir(CONFIG.parents[2])
+    assert list(contest.open_store(given).missing(told["runs"])) == []
 
 
 def test_the_table_compares_with_the_base_task_by_task() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import ablation, curriculum, generation, modes, quality, turns
+from benchmarks import ablation, coder, curriculum, generation, modes, quality, turns
 from benchmarks.async_overlap import __main__ as async_overlap
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.report import command_line
@@ -34,9 +34,10 @@ REFUSED = [
     (gpu.parse, "--limit 0", "at least 1"),
     (modes.parse, "--cores 4096", "--cores: value 4096: this process may use"),
     *(
-        (turns.parse, words, "nothing is trained here")
-        for words in ("--set model.name=m", "--config recipe.yaml", "--model m", "--task-set mbpp")
+        (turns.parse, words, f"unrecognized arguments: {words}")
+        for words in ("--set model.name=m", "--config recipe.yaml", "--model m", "--task-set mbpp", "--keep")
     ),
+    (coder.parse, "--seed 1", "unrecognized arguments: --seed 1"),
     *((one.parse, "--steps 0", "--steps: value 0") for one in (modes, quality, ablation, curriculum)),
 ]
 

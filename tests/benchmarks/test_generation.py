@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from benchmarks import generation
 from benchmarks.generation import (
     contender_config,
     contender_environment,
+    main,
     parse_arguments,
     save_shallow,
     summarise,
@@ -80,6 +85,86 @@ def test_no_task_is_in_two_rounds() -> None:
     assert sizes == {1: 2, 4: 2, 16: 4, 64: 16}
     with pytest.raises(ValueError, match=r"needs .* tasks; there are 100"):
         list(task_slices(["one"] * 100, [64], 1000))
+
+
+def test_what_is_named_twice_is_measured_once() -> None:
+    words = ["--threads", "1", "--contenders", "plain", "ngram", "plain", "--batch", "4", "1", "4"]
+    given = parse_arguments(words)
+    assert (given.contenders, given.batch) == (["plain", "ngram"], [4, 1])
+
+
+class Writer(contextlib.ExitStack):
+    """A contender that writes no more after so many passes."""
+
+    num_passes = 99
+    fault: type[BaseException] = RuntimeError
+
+    def __init__(self, name: str, *terms: object) -> None:
+        super().__init__()
+        self.name = name
+
+    def wait_ready(self) -> None:
+        pass
+
+    def warm_up(self, task: str) -> None:
+        pass
+
+    def write_groups(self, name: str, tasks: Sequence[str], num_in_flight: int) -> dict[str, float]:
+        Writer.num_passes -= 1
+        if Writer.num_passes < 0:
+            raise Writer.fault(f"{self.name}: not done within 900 s")
+        return {"tokens": 100, "seconds": 1.0}
+
+
+@pytest.mark.parametrize(("num_passes", "num_rounds"), [(12, 3), (11, 2), (4, 1), (3, 0)])
+def test_a_pass_that_fails_leaves_the_rounds_before_it(
+    num_passes: int,
+    num_rounds: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(generation, "Contender", Writer)
+    monkeypatch.setattr(generation, "model_and_tasks", lambda given: ("folder", [str(i) for i in range(7)]))
+    monkeypatch.setattr("os.sched_setaffinity", lambda pid, cores: None)
+    monkeypatch.setattr(Writer, "num_passes", num_passes)
+    output = tmp_path / "result.json"
+    words = ["--threads", "1", "--contenders", "plain", "ngram", "--batch", "4", "--output", str(output)]
+    assert main([*words, "--repeats", "3"]) == (0 if num_rounds == 3 else 1)
+    said = capsys.readouterr()
+    assert output.exists() == (num_rounds > 0)
+    if num_rounds:
+        found = json.loads(output.read_text())
+        assert len(found["rounds"]) == 4 * num_rounds
+        assert found["in_flight"]["4"]["ngram"]["second"]["rounds_times_plain"] == [1.0] * num_rounds
+        assert "| ngram | 100, 100 (1.00) |" in said.out
+    assert ("not done within 900 s" in said.err) == (num_rounds < 3)
+
+
+def test_what_is_ended_in_the_middle_has_the_rounds_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generation, "Contender", Writer)
+    monkeypatch.setattr(generation, "model_and_tasks", lambda given: ("folder", [str(i) for i in range(7)]))
+    monkeypatch.setattr(Writer, "num_passes", 5)
+    monkeypatch.setattr(Writer, "fault", KeyboardInterrupt)
+    output = tmp_path / "result.json"
+    words = ["--threads", "1", "--contenders", "plain", "ngram", "--batch", "4", "--output", str(output)]
+    with pytest.raises(KeyboardInterrupt):
+        generation.measure(parse_arguments(words))
+    found = json.loads(output.read_text())
+    assert len(found["rounds"]) == 4 and found["command"] and "failed" not in found
+
+
+def test_too_few_tasks_are_refused_before_an_engine_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(generation, "model_and_tasks", lambda given: ("folder", ["one", "two"]))
+    monkeypatch.setattr("os.sched_setaffinity", lambda pid, cores: None)
+    # None that can be called.
+    monkeypatch.setattr(generation, "Contender", None)
+    assert main(["--threads", "1", "--contenders", "plain", "--batch", "4"]) == 2
+    assert "error: --repeats 3 needs 6 tasks; there are 1" in capsys.readouterr().err
 
 
 def test_figures_are_medians_and_ratios_are_formed_within_a_round() -> None:

@@ -16,6 +16,7 @@ from benchmarks import guide
 from benchmarks.gpu.__main__ import STAGES, Planned, is_whole, main, run_stage, table
 from benchmarks.gpu.generation import Generation
 from benchmarks.gpu.stage import Terms
+from benchmarks.gpu.train_step import TrainStep
 
 ROOT = Path(__file__).parents[2]
 SLOW = ("train_step", "generation", "whole_run")
@@ -131,10 +132,41 @@ def test_figures_of_another_card_or_other_versions_are_not_gone_on_with(
     file.write_text(earlier)
     assert main(["--device", "cpu", "--tiny", "--threads", "1", "--work", str(tmp_path)]) == 2
     said = capsys.readouterr().err
-    assert f"{file}: holds figures of another machine (" in said
+    assert f"{file}: holds figures of another machine or of other options (" in said
     assert "cards was ['NVIDIA H200'], is ['" in said and "torch was 2.13.0, is " in said
     assert "tiny was False, is True" in said and said.endswith("give another --output\n")
     assert file.read_text() == earlier
+
+
+def test_figures_of_other_threads_or_tasks_are_not_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = {"seconds": 1.0, "parts": {"x": {"figure": 2.0}}, "errors": {}}
+    monkeypatch.setattr("benchmarks.gpu.__main__.run_stage", lambda *_: iter([found]))
+    arguments = ["--device", "cpu", "--tiny", "--threads", "1", "--work", str(tmp_path), "kernels"]
+    assert main([*arguments, "--task-set", "/elsewhere/mine.jsonl"]) == 0
+    file = tmp_path / "tiny.json"
+    kept = json.loads(file.read_text())
+    assert (kept["threads"], kept["task_set"]) == (1, "mine.jsonl")
+    assert main(arguments) == 2
+    assert "task_set was mine.jsonl, is ladder" in capsys.readouterr().err
+    file.write_text(json.dumps({**kept, "threads": 4, "task_set": "ladder"}))
+    assert main(arguments) == 2
+    assert "(threads was 4, is 1)" in capsys.readouterr().err
+    # A result of an earlier version says neither.
+    file.write_text(json.dumps({name: kept[name] for name in kept if name not in ("threads", "task_set")}))
+    assert main(arguments) == 0
+
+
+def test_a_failed_row_of_the_training_step_fails_its_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {"variants": {}, "failed": {"all": "time all: the worker failed"}}
+    monkeypatch.setattr("benchmarks.gpu.train_step.measure", lambda *terms, **more: found)
+    stage = TrainStep(terms(tmp_path))
+    monkeypatch.setattr(stage, "model", lambda name: name)
+    with pytest.raises(RuntimeError, match=r"^all: time all: the worker failed$"):
+        stage.all_parts()["random-0.5b"]()
 
 
 def test_on_a_card_only_the_parts_that_say_so_wait_for_a_compiler(tmp_path: Path) -> None:

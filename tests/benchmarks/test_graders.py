@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from benchmarks.graders.__main__ import (
     Program,
+    _watch,
     attacks,
     grade,
     grade_ourselves,
@@ -63,6 +66,27 @@ def test_a_grader_that_raises_has_given_no_verdict_and_the_next_program_is_judge
     assert [(one["id"], one["passed"]) for one in verdicts] == [("a set", None), ("right", True)]
     assert verdicts[0]["fault"].startswith("TypeError")
     assert summary(verdicts, [foreign, RIGHT])["honest_failed"] == ["a set"]
+
+
+def test_what_programs_have_left_of_their_processes_is_ended_with_the_grader(tmp_path: Path) -> None:
+    found, left = tmp_path / "found", tmp_path / "left"
+    found.touch()
+    command = ["sh", "-c", f"sleep 100 & echo $! > {left}"]
+    process = subprocess.Popen(command, start_new_session=True)
+    _watch(process, found)
+    pid = int(left.read_text())
+    deadline = time.monotonic() + 10
+    while _is_alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _is_alive(pid)
+    # Nothing is left of a session any more.
+    _watch(subprocess.Popen(["true"], start_new_session=True), found)
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether it runs; one that nobody has collected yet does not."""
+    status = Path(f"/proc/{pid}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def test_the_programs_are_many_and_the_references_are_those_with_literal_calls() -> None:

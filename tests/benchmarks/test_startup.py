@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.startup import _wait_for_score, table
+from benchmarks import startup
+from benchmarks.startup import _wait_for_score, main, table
 from pipeline.host.spans import FIRST_SCORE, LOG_VARIABLE
 
 ROOT = Path(__file__).parents[2]
@@ -50,3 +51,15 @@ def test_the_table_has_a_line_for_each_case() -> None:
     attached, trl = table(result).splitlines()[-2:]
     assert attached.startswith("| attached | 3.2 s (limit 4 s) | 3.0, 3.2, 4.0 |")
     assert trl.startswith("| trl | 3.2 s | ")
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(4.0, 0), (4.01, 1)])
+def test_a_start_above_its_limit_is_a_failure(
+    seconds: float, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(startup, "_case", lambda name, folder, environment: seconds)
+    monkeypatch.setattr("os.sched_setaffinity", lambda pid, cores: None)
+    monkeypatch.setattr(startup, "end_on_sigterm", lambda: None)
+    # TRL's trainer has no limit.
+    assert main(["--rounds", "1", "--cores", "1", "--cases", "attached", "trl"]) == status
+    assert ("error: attached: above its limit" in capsys.readouterr().err) == bool(status)

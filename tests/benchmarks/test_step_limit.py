@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.step_limit import main, measure_run, needed, table
+from benchmarks.step_limit import least_s, main, measure_run, needed, table
 from benchmarks.train_step.inputs import random_batch
+from configs.schema import Config
 from pipeline.record.metrics import read_metrics
 from pipeline.training.memory import needed_flops, shape_of
 from tests.benchmarks.test_train_step import BATCH
@@ -36,6 +37,30 @@ def test_beside_a_reference_every_sample_is_trained_and_goes_through_that_too(tm
     assert found == pytest.approx({"generation": every, "training": 4 * every})
     adapters = needed(folder, batch, is_lora=True, has_kl=True)["training"]
     assert every < adapters < found["training"]
+
+
+def test_the_limit_of_quantised_rollouts_is_left_out(tmp_path: Path) -> None:
+    folder = str(save_model(tmp_path))
+    flops, rates = {"training": 4e9, "generation": 1e9}, {"flops_per_s": 1e9, "bytes_per_s": 1e12}
+
+    def found(**generation: str) -> dict[str, float]:
+        return least_s(Config.model_validate({"generation": generation}), folder, flops, 1.0, rates)
+
+    assert found(dtype="bfloat16") == {"training": 4.0, "generation": 1.0}
+    assert found(dtype="bfloat16", quantization="int8") == {"training": 4.0}
+    run = {
+        "num_steps": 2,
+        "step_s": 8.0,
+        "stages_s": {"generation": 3.0, "training": 5.0},
+        "least_s": {"training": 4.0},
+        "of_limit": None,
+    }
+    text = table({"runs": {"r": run}, "rates": rates, "hardware": {"cpu": "some", "cores": 1}})
+    assert text.splitlines()[-3:] == [
+        "| `r` | generation | 3.0 |  |  |",
+        "| `r` | training | 5.0 | 4.0 | 80 % |",
+        "| `r` | step (mean of 2) | 8.0 |  |  |",
+    ]
 
 
 @pytest.mark.slow

@@ -19,10 +19,12 @@ from benchmarks.recording import (
     write_recording,
 )
 from benchmarks.report import RESULTS
+from benchmarks.train_step import memory
 from benchmarks.train_step.__main__ import (
     _DEFAULT_ROWS,
     TOLERANCE,
     has_right_gradients,
+    main,
     make_job,
     measure,
     parse,
@@ -30,13 +32,34 @@ from benchmarks.train_step.__main__ import (
     table,
 )
 from benchmarks.train_step.inputs import job_config, make_inputs
-from benchmarks.train_step.job import TECHNIQUES, VARIANTS, BatchSpec, StepJob, precision_of, run_worker
+from benchmarks.train_step.job import (
+    TECHNIQUES,
+    VARIANTS,
+    BatchSpec,
+    MemoryCase,
+    StepJob,
+    Variant,
+    precision_of,
+    run_worker,
+)
 from benchmarks.train_step.profile import _ATTENTION_OPS, GROUPS, group_seconds
-from benchmarks.train_step.worker import check_gradients, distance, gradients_of, norm_of, run_job
+from benchmarks.train_step.worker import (
+    check_gradients,
+    distance,
+    gradients_of,
+    memory_terms,
+    norm_of,
+    run_job,
+)
+from configs.schema import ModelConfig
 from curriculum.audit.new_tests import as_record
 from curriculum.jsonl import load_jsonl
 from pipeline.baseline import training
+from pipeline.host.device import for_device
+from pipeline.models.find import local_folder
+from pipeline.planning.memory_estimate import find_shape
 from pipeline.training import attention, varlen_attention
+from pipeline.training.memory import TRAINER_LIBRARIES, limits, trainer_parts
 from tests.pipeline.tiny_model import VOCABULARY, save_model
 
 BATCH = BatchSpec(
@@ -278,6 +301,99 @@ def test_the_benchmark_runs_in_processes_and_has_a_row_for_each_variant(job: Ste
         run_worker(replace(job, batch=BatchSpec(name="short")), 240)
 
 
+def test_a_worker_that_fails_costs_its_own_figures_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done: list[str] = []
+    flops = {"layers": 3e9, "head": 6e9, "attention": 1e9}
+    limit = {"gflops": 10.0, "sheet_gflops": None, "needed_flops": flops, "dtype": "bf16"}
+    batch = {"num_tokens": 100, "num_samples": 4, "description": "some"}
+
+    def work(job: StepJob, timeout_s: float) -> dict[str, Any]:
+        done.append(job.name)
+        if job.task == "check" or (job.variants == ("plain",) and done.count(job.name) == 2):
+            raise RuntimeError(f"{job.name}: the worker failed:\nno {job.task}")
+        if job.task == "limit":
+            return {**limit, "batch": batch}
+        return {"step_s": [2.0], "peak_mb": 1.0}
+
+    monkeypatch.setattr("benchmarks.train_step.__main__.run_worker", work)
+    output = tmp_path / "result.json"
+    words = ["--rows", "plain", "all", "--repeats", "3", "--rounds", "3", "--threads", "1"]
+    assert main([*words, "--output", str(output)]) == 1
+    found = json.loads(output.read_text())
+    assert {name: row["step_s"] for name, row in found["variants"].items()} == {
+        "plain": [2.0],
+        "all": [2.0, 2.0, 2.0],
+    }
+    assert found["gradients"] is None and found["failed"]["gradients"].endswith("no check")
+    assert done.count("time plain") == 2
+    said = capsys.readouterr()
+    assert "plain failed: no time" in said.out and "gradients failed: no check" in said.out
+    assert "error: plain: time plain: the worker failed:" in said.err
+    assert "failed" not in table({**found, "failed": {}})
+
+    def nothing(job: StepJob, timeout_s: float) -> dict[str, Any]:
+        raise RuntimeError("no such model")
+
+    monkeypatch.setattr("benchmarks.train_step.__main__.run_worker", nothing)
+    assert main(words) == main(["--profile", "--threads", "1"]) == 1
+    assert "error: no such model" in capsys.readouterr().err
+
+
+def test_the_gradient_that_others_are_compared_with_is_computed_once(
+    job: StepJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: list[str] = []
+
+    def gradients(job: StepJob, variant: Variant, inputs: object) -> dict[str, Tensor]:
+        computed.append(variant.name)
+        return {"weight": torch.ones(1)}
+
+    monkeypatch.setattr("benchmarks.train_step.worker.gradients_of", gradients)
+    inputs: Any = None
+    found = check_gradients(job, [VARIANTS["plain"], VARIANTS["only-skip"]], inputs)
+    assert computed == ["plain", "only-skip"]
+    assert found["errors"]["plain"]["relative"] == 0.0
+
+
+def test_memory_of_other_circumstances_is_not_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = {"estimate": {"activations": 1e9}, "peak": 1e9, "checkpoints": False, "bf16": True}
+    here: dict[str, Any] = {"hardware": {"cpu": "a CPU", "has_bf16": True}, "versions": {"torch": "2.13.0"}}
+    measured: list[str] = []
+
+    def work(case_: MemoryCase, timeout_s: float) -> dict[str, Any]:
+        measured.append(case_.name)
+        return case
+
+    monkeypatch.setattr("benchmarks.train_step.memory.run_worker", work)
+    monkeypatch.setattr("benchmarks.train_step.memory.circumstances", lambda *packages: here)
+    output = tmp_path / "result.json"
+    words = ["--models", "m", "--rows", "64", "--threads", "1", "--output", str(output)]
+    assert memory.main(words) == 0
+    assert measured == ["m, all weights, 64", "m, LoRA, 64"]
+    result = json.loads(output.read_text())
+    # One of an earlier version tells the precision by its cases.
+    earlier = {**result, "hardware": {"cpu": "a CPU"}}
+    changes: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"hardware": {"cpu": "a 486"}}, "cpu was 'a 486', is 'a CPU'"),
+        ({"versions": {"torch": "2.12.0"}}, "torch was '2.12.0', is '2.13.0'"),
+        ({"cores": [0, 1]}, "cores was 2, is 1"),
+        ({"cases": {"m, LoRA, 64": {**case, "bf16": False}}}, "bf16 was False, is True"),
+    )
+    for change, complaint in changes:
+        output.write_text(json.dumps({**earlier, **change}))
+        assert memory.main(words) == 2
+        assert f"({complaint}); give another --output" in capsys.readouterr().err
+        assert json.loads(output.read_text()) == {**earlier, **change}
+    output.write_text("[]")
+    assert memory.main(words) == 2
+    output.write_text(json.dumps(earlier))
+    assert memory.main(words) == 0 and len(measured) == 2
+
+
 def test_the_profile_accounts_for_all_of_the_step(job: StepJob) -> None:
     found = run_job(replace(job, task="profile", variants=("all",)))
     assert tuple(found["groups"]) == GROUPS
@@ -349,3 +465,27 @@ def test_the_measured_peaks_are_near_the_estimates_and_hardly_above_them() -> No
     ratios = {name: sum(case["estimate"].values()) / case["peak"] for name, case in cases.items()}
     assert len(ratios) == 16
     assert {name: ratio for name, ratio in ratios.items() if not 0.95 <= ratio <= 1.1} == {}
+
+
+@pytest.mark.parametrize("model", memory._MODELS)
+def test_the_recorded_estimates_are_those_that_the_code_makes(model: str) -> None:
+    """Or the table's ratios say nothing of the estimate that a run goes by."""
+    if local_folder(ModelConfig(name=model)) is None and model != ModelConfig().name:
+        pytest.skip(f"the sizes of {model} are not on this machine")
+    shape = find_shape(ModelConfig(name=model))
+    assert shape is not None
+    cases = json.loads((RESULTS / "memory_cpu.json").read_text(encoding="utf-8"))["cases"]
+    own = {name: case for name, case in cases.items() if name.startswith(f"{model}, ")}
+    assert len(own) == 8
+    for name, case in own.items():
+        _, trained, rows = name.split(", ")
+        num_tokens = int(rows)
+        _, config = memory_terms(
+            MemoryCase(model=model, is_lora=trained == "LoRA", num_tokens=num_tokens, cores=(0,))
+        )
+        precision = config.training.model_copy(update={"bf16": case["bf16"]})
+        config = for_device(config.model_copy(update={"training": precision}), "cpu")
+        every = limits(config)
+        limit = every[len(every) // 2 if case["checkpoints"] else 0]
+        parts = trainer_parts(config, shape, "cpu", limit, num_tokens=num_tokens)
+        assert case["estimate"] == pytest.approx({"libraries": TRAINER_LIBRARIES, **parts}), name

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -164,17 +165,39 @@ def test_a_run_is_trained_once_and_again_where_it_was_cut_off_or_is_another(
         assert watched == Watched(seconds=9.0, peak_mb=2500.0)
     assert len(calls) == 1
     assert calls[0][:3] == ["train_accelerated", "--speedup-mode", "conservative"]
-    train(CONTENDERS["conservative"], given, name="run", num_steps=2, seed=1)
-    assert len(calls) == 2
     cut_off(folder)
-    train(CONTENDERS["conservative"], given, name="run", num_steps=2, seed=1)
-    assert len(calls) == 3 and "--resume" not in calls[2]
-    shutil.rmtree(folder)
-    train(CONTENDERS["conservative"], given, name="run", num_steps=2, seed=1)
-    assert len(calls) == 4 and "--resume" not in calls[3]
+    train(CONTENDERS["conservative"], given, name="run", num_steps=2, seed=0)
+    assert len(calls) == 2 and "--resume" not in calls[1]
+    for number, seed in ((3, 0), (4, 1)):
+        shutil.rmtree(folder)
+        train(CONTENDERS["conservative"], given, name="run", num_steps=2, seed=seed)
+        assert len(calls) == number
+    assert not any("--resume" in call for call in calls)
 
 
-def test_a_run_is_trained_again_where_its_recipe_says_something_else(
+@pytest.mark.parametrize("begin", [train, train_or_resume])
+def test_a_run_that_is_another_or_that_nobody_noted_is_left_alone(
+    begin: Callable[..., object], tmp_path: Path, calls: list[list[str]]
+) -> None:
+    given = options(modes, tmp_path)
+    folder, _ = train(CONTENDERS["conservative"], given, name="run", num_steps=2, seed=0)
+    saved = folder / "checkpoints" / "step-000002" / "config.json"
+    with pytest.raises(ValueError, match=rf"{folder}: holds a run of other settings.* give another --work"):
+        begin(CONTENDERS["conservative"], given, name="run", num_steps=2, seed=1)
+    note = folder.with_name("run.contest.json")
+    noted = json.loads(note.read_text())
+    note.unlink()
+    with pytest.raises(ValueError, match="or one that nobody noted"):
+        begin(CONTENDERS["conservative"], given, name="run", num_steps=2, seed=0)
+    assert len(calls) == 1 and saved.is_file() and not note.exists()
+    # Ended before it had begun.
+    note.write_text(json.dumps({**noted, "watched": None}))
+    (folder / "config.yaml").unlink()
+    begin(CONTENDERS["conservative"], given, name="run", num_steps=2, seed=0)
+    assert len(calls) == 2 and "--resume" not in calls[1]
+
+
+def test_a_run_is_another_where_its_recipe_says_something_else(
     tmp_path: Path, calls: list[list[str]]
 ) -> None:
     config = tmp_path / "recipe.yaml"
@@ -185,13 +208,15 @@ def test_a_run_is_trained_again_where_its_recipe_says_something_else(
         train(CONTENDERS["conservative"], given, name="run", num_steps=2, seed=1)
         return len(calls)
 
-    assert [go_on(said) for said in ("lora: {r: 4}", "lora: {r: 4}  # same", "lora: {r: 8}")] == [1, 1, 2]
+    assert [go_on(said) for said in ("lora: {r: 4}", "lora: {r: 4}  # same")] == [1, 1]
+    with pytest.raises(ValueError, match="holds a run of other settings"):
+        go_on("lora: {r: 8}")
     # Noted by an earlier version, which knew the file's name alone.
     note = tmp_path / "work" / "run.contest.json"
     noted = json.loads(note.read_text())
     del noted["config"]
     note.write_text(json.dumps(noted))
-    assert go_on("lora: {r: 16}") == 2
+    assert go_on("lora: {r: 16}") == 1
 
 
 def test_what_was_measured_of_another_model_or_of_other_tasks_is_measured_again(
@@ -234,8 +259,8 @@ def test_a_run_whose_speed_is_not_asked_for_goes_on_where_it_was_cut_off(
 ) -> None:
     given = options(modes, tmp_path)
 
-    def go_on(seed: int = 0) -> Path:
-        return train_or_resume(CONTENDERS["conservative"], given, name="run", num_steps=2, seed=seed)
+    def go_on() -> Path:
+        return train_or_resume(CONTENDERS["conservative"], given, name="run", num_steps=2, seed=0)
 
     folder = go_on()
     go_on()
@@ -243,8 +268,6 @@ def test_a_run_whose_speed_is_not_asked_for_goes_on_where_it_was_cut_off(
     assert calls[1] == ["train_accelerated", "--resume", str(folder)]
     (folder / "summary.json").touch()
     assert go_on() == folder and len(calls) == 2
-    go_on(seed=1)
-    assert len(calls) == 3 and "--resume" not in calls[2] and not (folder / "summary.json").exists()
 
 
 def options(benchmark: Any, folder: Path, *arguments: str) -> argparse.Namespace:
