@@ -77,13 +77,26 @@ def test_the_on_policy_bound_is_the_longest_chain_of_a_step() -> None:
     ends = {"optimizer_s": 0.5, "publish_s": 0.25, "update_s": 0.25, "pause_s": 0.0}
     # Two at a time: 4 completions of 1 and 3 s take 4 s; then a score, a backward, and the end.
     written = StageCosts(completion_s=(1.0, 3.0), reward_s=(0.5,), train_group_s=0.75, **ends)
-    assert on_policy_bound_s(written, SHAPE, 3) == pytest.approx(4.0 + 0.5 + 0.75 + 1.0)
+    assert on_policy_bound_s(written, SHAPE, 5) == pytest.approx(4.0 + 0.5 + 0.75 + 1.0)
     # The first group is there after 3.5 s; then both are trained.
     trained = StageCosts(completion_s=(1.0, 3.0), reward_s=(0.5,), train_group_s=5.0, **ends)
-    assert on_policy_bound_s(trained, SHAPE, 3) == pytest.approx(3.5 + 10.0 + 1.0)
+    assert on_policy_bound_s(trained, SHAPE, 5) == pytest.approx(3.5 + 10.0 + 1.0)
     # Scores of 6 s, two at a time, from the first completion on.
     scored = StageCosts(completion_s=(1.0, 3.0), reward_s=(6.0,), train_group_s=0.75, **ends)
-    assert on_policy_bound_s(scored, SHAPE, 3) == pytest.approx(1.0 + 12.0 + 0.75 + 1.0)
+    assert on_policy_bound_s(scored, SHAPE, 5) == pytest.approx(1.0 + 12.0 + 0.75 + 1.0)
+
+
+def test_the_on_policy_bound_leaves_out_the_steps_that_fill_the_pipeline() -> None:
+    costs = StageCosts(
+        completion_s=(*[9.0] * 12, *[1.0] * 4),
+        reward_s=(0.5,),
+        train_group_s=0.75,
+        optimizer_s=0.5,
+        publish_s=0.25,
+        update_s=0.25,
+        pause_s=0.0,
+    )
+    assert on_policy_bound_s(costs, SHAPE, 4) == pytest.approx(2.0 + 0.5 + 0.75 + 1.0)
 
 
 def test_the_synchronous_order_overlaps_nothing() -> None:
