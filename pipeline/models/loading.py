@@ -136,7 +136,7 @@ def _empty_model(path: Path | str, dtype: torch.dtype, *, trust_remote_code: boo
     if (Path(path) / "generation_config.json").is_file():
         model.generation_config = GenerationConfig.from_pretrained(str(path))
     model.tie_weights()
-    stored = {name for file in weight_files(Path(path)) for name in check_safetensors(file)}
+    stored = _stored_names(path)
     names: dict[int, set[str]] = {}  # of one weight there are several where it is tied
     for name, value in model.state_dict(keep_vars=True).items():
         names.setdefault(id(value), set()).add(name)
@@ -145,14 +145,30 @@ def _empty_model(path: Path | str, dtype: torch.dtype, *, trust_remote_code: boo
 
 
 @torch.no_grad()
-def fill_model(model: PreTrainedModel, path: Path | str, own: Callable[[Tensor, Tensor], Tensor]) -> None:
+def fill_model(
+    model: PreTrainedModel,
+    path: Path | str,
+    own: Callable[[Tensor, Tensor], Tensor],
+    *,
+    trust_remote_code: bool = False,
+) -> None:
     """Copy the weights in the safetensors files of ``path`` into ``model``, one at a time.
 
-    ``own(whole, present)`` is the part of a weight that ``model`` holds as ``present``.
+    ``own(whole, present)`` is the part of a weight that ``model`` holds as ``present``. Where the files name
+    weights otherwise than the model does, all of them are on the host meanwhile.
     """
     present = model.state_dict()
-    for name, whole in base_weights(path):
+    if _stored_names(path) <= present.keys():
+        named = base_weights(path)
+    else:
+        # Transformers saves such a model as its first files were.
+        named = iter(load_model(path, trust_remote_code=trust_remote_code).state_dict().items())
+    for name, whole in named:
         present[name].copy_(own(whole.to(present[name].dtype), present[name]))
+
+
+def _stored_names(path: Path | str) -> set[str]:
+    return {name for file in weight_files(Path(path)) for name in check_safetensors(file)}
 
 
 def head_of(model: PreTrainedModel) -> nn.Module:

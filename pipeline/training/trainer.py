@@ -305,7 +305,8 @@ class Trainer:
             for name, weight in self._published:
                 weight.copy_(self._ranks.own(adapter[name], weight))
             return
-        fill_model(self.model, folder, self._ranks.own)
+        trusted = self.config.model.trust_remote_code
+        fill_model(self.model, folder, self._ranks.own, trust_remote_code=trusted)
 
 
 def _offloaded(forward: ForwardFn) -> ForwardFn:
