@@ -113,7 +113,7 @@ class LedgerError(StageError):
     def __init__(self, path: Path, error: sqlite3.Error) -> None:
         super().__init__(
             f"ledger {path}: {error}; what was committed before is kept: free some space if the disk is "
-            "full, then go on with --resume"
+            "full, then go on with --resume (or start again, if this was the start)"
         )
 
 

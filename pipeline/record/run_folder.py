@@ -157,16 +157,16 @@ class RunFolder(RunPaths):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._is_new and isinstance(error, ValueError | StageError) and not self._holds_work():
+        if isinstance(error, ValueError | StageError) and not self.is_kept():
             # The corrected command shall find the name free.
             shutil.rmtree(self.path, ignore_errors=True)
         self.close()
 
-    def _holds_work(self) -> bool:
-        """Whether anything was sampled or measured."""
-        if any(self.path.glob("evaluation_*")) or any(self.checkpoints.iterdir()):
+    def is_kept(self) -> bool:
+        """Whether the folder outlives a failure: it was there before, or has draws or results."""
+        if not self._is_new or any(self.path.glob("evaluation_*")) or any(self.checkpoints.iterdir()):
             return True
-        with closing(sqlite3.connect(self.db)) as database, suppress(sqlite3.OperationalError):
+        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(self.db)) as database:
             return database.execute("SELECT 1 FROM draws LIMIT 1").fetchone() is not None
         return False
 

@@ -101,7 +101,7 @@ class _Run:
                 )
                 asyncio.run(self._run_until_stopped(is_resumed=resume is not None))
             except (OSError, sqlite3.OperationalError) as error:
-                said = explain_full_disk(error, folder.path)
+                said = explain_full_disk(error, folder.path, can_resume=folder.is_kept())
                 if said is None:
                     raise
                 raise StageError(said) from error

@@ -148,14 +148,17 @@ def test_a_new_run_that_is_refused_leaves_its_name_free_and_work_is_kept(tmp_pat
     for error in (ValueError("a prompt is too long"), StageError("vLLM failed to start")):
         with pytest.raises(type(error)), RunFolder.create(output, "{}") as folder:
             Ledger(folder.db).close()
+            assert not folder.is_kept()
             raise error
         assert not (tmp_path / "run").exists()
     with pytest.raises(StageError), RunFolder.create(output, "{}") as folder:
         ledger = Ledger(folder.db)
         ledger.record_draw("task", 1, 0)
         ledger.close()
+        assert folder.is_kept()
         raise StageError("later")
-    with pytest.raises(StageError), RunFolder.open(tmp_path / "run"):
+    with pytest.raises(StageError), RunFolder.open(tmp_path / "run") as folder:
+        assert folder.is_kept()
         raise StageError("again")
     assert (tmp_path / "run" / "run.db").exists()
 
