@@ -139,7 +139,7 @@ def _format_of(header: bytes) -> str | None:
     """The schema that the first line of a cache names, None where it is no such line."""
     try:
         fields = json.loads(header)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(fields, dict) or fields.get("format") != _FORMAT:
         return None
@@ -174,7 +174,7 @@ def _parse(line: bytes) -> tuple[bytes, RewardResult] | None:
             detail=str(fields["detail"]),
             seconds=float(fields["seconds"]),
         )
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
     is_whole = len(key) == KEY_BYTES and math.isfinite(result.reward) and not result.is_infra_error
     return (key, result) if is_whole else None

@@ -135,6 +135,8 @@ class SandboxPool:
                 return result
             finally:
                 self._give_back(worker, kept)
+        if self._closed.is_set():
+            raise RuntimeError("SandboxPool: run() after close()")
         return ExecutionResult(
             outcome=Outcome.INFRA_ERROR,
             num_passed=0,

@@ -120,7 +120,7 @@ def earlier_results(target: Path, digests: Mapping[str, str], level: str) -> dic
                 judged = verdict.get("request"), verdict.get("level")
             except (ValueError, KeyError, TypeError, RecursionError):
                 outcome = None
-            if outcome not in _OUTCOMES:
+            if not isinstance(outcome, str) or outcome not in _OUTCOMES:
                 raise ValueError(f"{path}:{number}: no verdict of an earlier run; use another OUT")
             if outcome != Outcome.INFRA_ERROR and judged == (digests.get(key, ""), level):
                 found[key] = line.decode("utf-8")

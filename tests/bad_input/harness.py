@@ -55,20 +55,23 @@ def tree(folder: Path) -> dict[str, bytes | None]:
     }
 
 
-def refuse(case: Case, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def refuse(case: Case, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
     """Run ``case`` in ``folder``, where other files may be, and hold what comes of it against the rules.
+
+    Returns what was said.
 
     What training refuses its dry run refuses in the same words.
     """
     write_files(folder, case.files)
     before = tree(folder)
-    _refuse_once(case, folder, capsys)
+    said = _refuse_once(case, folder, capsys)
     if case.command.__name__ in _TRAINING and not case.needs_hub:
         _refuse_once(replace(case, arguments=(*case.arguments, "--dry-run")), folder, capsys)
     assert tree(folder) == before
+    return said
 
 
-def _refuse_once(case: Case, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def _refuse_once(case: Case, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
     with pytest.MonkeyPatch.context() as patch, nothing_left() as temporary:
         patch.chdir(folder)
         patch.setenv("TMPDIR", temporary)
@@ -85,3 +88,4 @@ def _refuse_once(case: Case, folder: Path, capsys: pytest.CaptureFixture[str]) -
     assert "Traceback" not in said and len(said) < _LONGEST, said
     for part in case.says:
         assert part in said, f"{part!r} is not in: {said}"
+    return said

@@ -263,6 +263,8 @@ CHECKPOINTS: dict[str, tuple[Changes, tuple[str, ...]]] = {
 }
 
 # Folders that are no runs at all.
+# One of which a command says of what is no run.
+NO_RUN_SAYS = ("does not exist", "no such folder", "is no folder", "no config.yaml", "a run nor", "not a run")
 NO_RUNS: dict[str, tuple[dict[str, bytes], dict[str, Command]]] = {
     "nothing": ({}, ALL),
     "an empty folder": ({"run/": b""}, ALL),
@@ -350,7 +352,8 @@ def test_what_is_no_run_is_refused(
 ) -> None:
     files, commands = NO_RUNS[fault]
     case = Case(command=commands[command], arguments=arguments_of(command, "run"), files=files, says=("run",))
-    refuse(case, tmp_path, capsys)
+    said = refuse(case, tmp_path, capsys)
+    assert any(words in said for words in NO_RUN_SAYS), said
 
 
 def test_a_good_run_is_what_the_commands_take(run: Path, tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_keys_tell_neighbouring_parts_apart() -> None:
         KeyMaker(["abc"]).key(TASK, ""),
         KeyMaker(["abc", ""]).key(TASK, ""),
         KeyMaker(["abc"]).key(TASK, "x"),
-        KeyMaker(["abc"]).key(replace(TASK, prompt="Write add", prelude=".import math\n"), ""),
+        KeyMaker(["abc"]).key(replace(TASK, prelude="import math\nW", prompt="rite add."), ""),
     }
     assert len(keys) == 6
 
@@ -276,13 +276,15 @@ def test_lines_that_are_no_verdicts_are_skipped_with_a_warning(
         lines[1].replace('"wrong"', '"no outcome"'),
         lines[1].replace('"reward": 0.0', '"reward": NaN'),
         lines[1].replace('"key": "00', '"key": "'),
+        lines[1].replace('"reward": 0.0', '"reward": 1' + "0" * 400),
+        "[" * 100_000,
     ]
     path.write_text("\n".join([lines[0], *bad, lines[2]]) + "\n")
     assert list(loaded(path)) == [key_of(1)]
-    assert "7 of 8 lines" in caplog.text
+    assert "9 of 10 lines" in caplog.text
 
 
-@pytest.mark.parametrize("text", ["notes of mine\n", '{"step": 1}\n{"step": 2}\n', "\x80\x81"])
+@pytest.mark.parametrize("text", ["notes of mine\n", '{"step": 1}\n{"step": 2}\n', "\x80\x81", "[" * 100_000])
 def test_a_foreign_file_is_left_alone(text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "cache.jsonl"
     path.write_bytes(text.encode("latin-1"))
@@ -309,6 +311,20 @@ def test_the_file_is_bounded_and_keeps_the_newest(tmp_path: Path, caplog: pytest
     assert path.stat().st_size <= size / 2
     store(path, range(100, 200), max_bytes=size)
     assert "full" in caplog.text and path.stat().st_size <= size
+
+
+@pytest.mark.parametrize("bound", ["_MAX_WAITING", "_FLUSH_EVERY_S"])
+def test_a_pool_that_is_killed_has_lost_the_last_verdicts_alone(
+    bound: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "cache.jsonl"
+    monkeypatch.setattr(f"rewards.cache_file.{bound}", 0)
+    file = CacheFile(path, BIG)
+    list(file.load())
+    file.put(key_of(1), verdict(1))
+    assert file.is_due
+    file.flush()
+    assert not file.is_due and list(loaded(path)) == [key_of(1)]
 
 
 def test_a_file_that_cannot_be_written_costs_a_warning_and_no_more(

@@ -127,7 +127,26 @@ def test_what_is_misplaced_is_what_the_compiler_says(code: str) -> None:
     kinds = ("'return' outside", "'yield", "'break' outside", "'continue' not properly")
     # Inside a comprehension a yield is a fault of its own.
     if said.startswith(kinds) and said.endswith(("outside function", "loop")):
-        assert misplaced.partition("'")[2], code
+        assert misplaced, code
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "x = 1\nreturn x",
+        "class A:\n    x = 1\n    return",
+        "(yield)",
+        "pass\nx = yield",
+        "def f():\n    break",
+        "for i in x:\n    pass\nelse:\n    break",
+        "\n\ncontinue",
+        "while x:\n    class A:\n        continue",
+    ],
+)
+def test_a_fault_is_named_with_its_line_in_the_compilers_words(code: str) -> None:
+    with pytest.raises(SyntaxError) as caught:
+        compile(code, "program", "exec", dont_inherit=True)
+    assert find_misplaced(parse(code)) == f"{caught.value.msg} (line {caught.value.lineno})"
 
 
 def test_lint_loses_a_twentieth_for_each_issue_and_ends_at_zero(linter: Linter) -> None:
@@ -253,9 +272,10 @@ def test_a_server_that_talks_on_and_on_has_a_deadline_too(
 
 
 def test_a_server_that_reads_nothing_has_a_deadline_too() -> None:
-    with Linter(timeout_s=0.5) as linter:
+    with Linter() as linter:
         assert linter.count_issues(HONEST) == 0
         assert linter._server is not None
+        linter._server._timeout_s = 0.5
         process = linter._server._process
         os.kill(process.pid, signal.SIGSTOP)
         with pytest.raises(TimeoutError):
@@ -267,7 +287,9 @@ def test_a_silent_server_ends_in_the_command_line_and_no_ruff_in_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_ruff(tmp_path, monkeypatch, "exec sleep 30")
-    with Linter(timeout_s=0.3) as linter, pytest.raises(LintError, match="no verdict"):
+    linter = Linter()
+    linter._timeout_s = 0.3
+    with linter, pytest.raises(LintError, match="no verdict"):
         linter.count_issues(HONEST)
 
 

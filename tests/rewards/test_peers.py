@@ -184,17 +184,20 @@ def test_a_task_of_openenv_that_nobody_could_judge_stays_for_another_step(progra
 
 
 def test_openenv_serves_our_tasks(tmp_path: Path, programs: Path) -> None:
-    with socket.socket() as free:
+    python, errors = str(programs / "python"), tmp_path / "errors.txt"
+    with socket.socket() as free, errors.open("wb") as stderr:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    python = str(programs / "python")
-    server = subprocess.Popen(
-        [python, "-m", "rewards.openenv", "ladder", "--port", str(port)], cwd=tmp_path, stderr=subprocess.PIPE
-    )
+        free.close()
+        command = [python, "-m", "rewards.openenv", "ladder", "--port", str(port)]
+        server = subprocess.Popen(command, cwd=tmp_path, stderr=stderr)
     try:
         deadline = time.monotonic() + 60
-        while socket.socket().connect_ex(("127.0.0.1", port)):
-            assert time.monotonic() < deadline and server.poll() is None
+        while True:
+            assert time.monotonic() < deadline and server.poll() is None, errors.read_text()[-3000:]
+            with socket.socket() as client:
+                if client.connect_ex(("127.0.0.1", port)) == 0:
+                    break
             time.sleep(0.2)
         answers = [f"```python\n{TASKS[0].reference}\n```", "def nothing(): pass"]
         tasks = [(task.prompt, answer) for task, answer in zip(TASKS, answers, strict=False)]

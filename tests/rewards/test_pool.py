@@ -173,7 +173,7 @@ def test_a_batch_of_500_is_scored_right_and_exactly_once_while_a_worker_is_kille
 
 
 def test_a_late_worker_gives_an_infrastructure_error_that_names_it_and_the_next_item_is_scored() -> None:
-    pool = make_pool(timeout_s=0.5, cpu_s=20.0)
+    pool = make_pool(timeout_s=4.0, cpu_s=60.0)
 
     async def score_three() -> tuple[RewardResult, RewardResult, RewardResult]:
         late, joined = await asyncio.gather(pool.score(TASK, ENDLESS), pool.score(TASK, ENDLESS))
@@ -184,7 +184,7 @@ def test_a_late_worker_gives_an_infrastructure_error_that_names_it_and_the_next_
     metrics = pool.metrics()
     pool.close()
     assert math.isnan(late.reward) and late.outcome is Outcome.INFRA_ERROR
-    assert "worker 0" in late.detail and "t/add" in late.detail and "0.5 s" in late.detail
+    assert "worker 0" in late.detail and "t/add" in late.detail and "4 s" in late.detail
     assert joined.detail == late.detail  # what was late once is not waited for again
     assert following.reward == pytest.approx(1.0)
     assert metrics["rewards/infra_errors"] == metrics["rewards/worker_restarts"] == 1

@@ -142,7 +142,7 @@ def test_the_reference_says_what_the_definitions_say(
     assert score.reward == pytest.approx(reward)
 
 
-def test_a_disagreement_is_found(completions: list[RealCompletion]) -> None:
+def test_a_disagreement_is_found() -> None:
     one = RealCompletion(source="hand", task=DOUBLE, text="def double(n):\n    return n\n")
     ((result, _),) = score_twice([one], RewardsConfig(weights=RewardWeights(lint=0.2)))
     (reference,) = score_plainly([one], RewardsConfig())

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from configs.rewards_schema import SourceRewards
 from configs.schema import ExecutionConfig, RewardsConfig, RewardWeights
 from curriculum.task import Task
 from rewards.cache import RewardCache
+from rewards.digest import judge_digest
 from rewards.execution import score_execution, score_tests
 from rewards.lint import Linter
 from rewards.result import RewardResult
@@ -22,6 +25,7 @@ from sandbox.pool import SandboxPool
 from sandbox.result import CallTest, ExecutionRequest, Outcome, StdioTest
 from tests.fake_sandbox import FakeSandbox
 
+ROOT = Path(__file__).parents[2]
 TASK = Task(
     task_id="t/add",
     prompt="Write a function add(a, b) that returns the sum.",
@@ -374,6 +378,32 @@ def test_every_setting_that_can_change_a_verdict_is_in_the_configuration(
 ) -> None:
     assert configuration(rewards, execution, level) != configuration()
     assert configuration() == configuration()
+
+
+@pytest.mark.parametrize(
+    "name", ["rewards.scorer.judge_digest", "platform.python_version", "rewards.digest.version"]
+)
+def test_other_code_that_judges_has_another_configuration(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    execution = ExecutionConfig(modules=["numpy"])
+    before = configuration(None, execution)
+    monkeypatch.setattr(name, lambda *_: "another")
+    assert configuration(None, execution) != before
+
+
+def test_a_change_of_the_source_of_what_judges_has_another_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in ("rewards", "sandbox"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr("rewards.digest.__file__", str(tmp_path / "rewards" / "digest.py"))
+    before = judge_digest()
+    assert judge_digest() == before
+    for name in ("rewards/scorer.py", "sandbox/judge.py"):
+        source = tmp_path / name
+        source.write_bytes(source.read_bytes() + b"\n")
+        changed = judge_digest()
+        assert changed != before
+        before = changed
 
 
 def test_the_versions_of_the_tools_are_in_the_configuration(linter: Linter) -> None:

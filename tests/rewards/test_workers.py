@@ -27,6 +27,7 @@ class HeldLink:
 
     def __init__(self) -> None:
         self.scores: list[Future[Any]] = []
+        self.cancelled: list[Future[Any]] = []
 
     def call(self, method: str, *arguments: object) -> Future[Any]:
         answer: Future[Any] = Future()
@@ -36,7 +37,8 @@ class HeldLink:
             self.scores.append(answer)
         return answer
 
-    def cancel(self, call: Future[Any]) -> None: ...
+    def cancel(self, call: Future[Any]) -> None:
+        self.cancelled.append(call)
 
     def kill(self) -> None:
         for score in self.scores:
@@ -49,14 +51,14 @@ def test_an_items_time_begins_when_no_other_is_before_it_in_its_worker() -> None
     group = WorkerGroup(
         *(RewardsConfig(), ExecutionConfig(), 1),
         start_worker=lambda *_: link,
-        timeout_s=1.0,
+        timeout_s=2.5,
         startup_timeout_s=10.0,
     )
 
     async def score_two() -> list[RewardResult]:
         jobs = [asyncio.create_task(group.score(TASK, text)) for text in ("slow", "as slow")]
         for number in range(2):
-            await asyncio.sleep(0.6)
+            await asyncio.sleep(1.5)
             link.scores[number].set_result(Scored(result=GOOD, num_sandbox_failures=0))
         return await asyncio.gather(*jobs)
 
@@ -64,15 +66,38 @@ def test_an_items_time_begins_when_no_other_is_before_it_in_its_worker() -> None
     assert group.num_restarts == 0
 
 
+def test_a_worker_is_told_of_an_item_that_nobody_waits_for_any_more() -> None:
+    link = HeldLink()
+    group = WorkerGroup(
+        *(RewardsConfig(), ExecutionConfig(), 1),
+        start_worker=lambda *_: link,
+        timeout_s=30.0,
+        startup_timeout_s=10.0,
+    )
+
+    async def cancel_the_second() -> RewardResult:
+        first, second = (asyncio.create_task(group.score(TASK, text)) for text in ("slow", "unwanted"))
+        while len(link.scores) < 2:
+            await asyncio.sleep(0)
+        second.cancel()
+        await asyncio.gather(second, return_exceptions=True)
+        assert link.cancelled == [link.scores[1]]
+        link.scores[0].set_result(Scored(result=GOOD, num_sandbox_failures=0))
+        return await first
+
+    assert asyncio.run(cancel_the_second()) == GOOD
+    group.close()
+
+
 def test_the_item_behind_one_that_hangs_is_scored_by_the_next_worker() -> None:
-    pool = make_pool(timeout_s=0.5, cpu_s=20.0)
+    pool = make_pool(timeout_s=4.0, cpu_s=60.0)
 
     async def score_both() -> tuple[RewardResult, RewardResult]:
         return await asyncio.gather(pool.score(TASK, ENDLESS), pool.score(TASK, answer("a + b")))
 
     try:
         late, behind = asyncio.run(score_both())
-        assert late.outcome is Outcome.INFRA_ERROR and "0.5 s" in late.detail
+        assert late.outcome is Outcome.INFRA_ERROR and "4 s" in late.detail
         assert behind.passed
         metrics = pool.metrics()
         assert metrics["rewards/infra_errors"] == metrics["rewards/worker_restarts"] == 1

@@ -147,7 +147,7 @@ _VICTIMS: dict[str, Callable[[SandboxPool], int]] = {
     "judge": lambda pool: _children_at_work(pool)[1],
 }
 # Of ``f``, which sleeps in its first call alone: that is when it is killed.
-_SLEEP, _SLEEP_HEAD = "time.sleep(naps.pop() if naps else 0.0)", "import time; naps = [1.0]"
+_SLEEP, _SLEEP_HEAD = "time.sleep(naps.pop() if naps else 0.0)", "import time; naps = [2.0]"
 _CASES = [(victim, mode) for mode in _MODES for victim in _VICTIMS if mode == "judge" or victim != "judge"]
 
 
@@ -166,7 +166,11 @@ def _killer(pool: SandboxPool, victim: str, mode: str, num_kills: int) -> Iterat
             seen.add(at_work[0])
             # For the program to have begun.
             time.sleep(0.15)
-            pid = _VICTIMS[victim](pool)
+            try:
+                pid = _VICTIMS[victim](pool)
+            except IndexError:
+                # This thread was late, and the run over.
+                continue
             os.kill(pid, signal.SIGKILL)
             killed.append(pid)
 

@@ -527,9 +527,11 @@ def test_a_check_program_that_never_ends_is_a_timeout(pool: SandboxPool) -> None
 
 @pytest.mark.parametrize(
     "frame",
-    ["5", "('ok',)", "('ready', None)", "('odd', 1)", "('foreign', 5)", "('error', 5)", "('error', ((), ()))",
-     "('error', ((10**5000,), ()))", "('error', (('ValueError', 10**5000), ()))",
-     "('error', (('ValueError',), 5))", "('error', (('E',) * 17, ()))"],
+    ["5", "('ok',)", "('ready', None)", "('odd', 1)", "('foreign', 5)", "('error', 5)",
+     "('error', (('E',), ()))", "('error', ((), (), 0))", "('error', ((10**5000,), (), 0))",
+     "('error', (('E', 10**5000), (), 0))", "('error', (('E',), 5, 0))",
+     "('error', (('E',) * 17, (), 0))", "('error', (('E',), (), True))",
+     "('error', (('E',), (), -1))", "('error', (('E',), (), 10**5000))", "('error', (('E',), (), '1'))"],
 )  # fmt: skip
 def test_answers_of_no_known_form_are_violations(pool: SandboxPool, frame: str) -> None:
     solution = (

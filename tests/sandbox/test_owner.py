@@ -154,8 +154,11 @@ def test_a_range_of_huge_numbers_is_refused_before_it_is_divided() -> None:
         encode(range(wide))
 
 
-def test_a_pool_that_is_closed_in_the_middle_of_a_run_ends_its_process_in_order() -> None:
-    pool = SandboxPool()
+@pytest.mark.parametrize("max_infra_retries", [0, 2])
+def test_a_pool_that_is_closed_in_the_middle_of_a_run_ends_its_process_in_order(
+    max_infra_retries: int,
+) -> None:
+    pool = SandboxPool(max_infra_retries=max_infra_retries)
     (worker,) = pool._workers
     tests = (StdioTest(stdin="", expected_stdout=""),)
     request = ExecutionRequest(

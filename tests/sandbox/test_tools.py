@@ -22,6 +22,7 @@ from sandbox.__main__ import main
 from sandbox.advice import WALLS, missing, refusal
 from sandbox.canary import Walls
 from sandbox.job import Suite, find_entry_point, make_request, read_tests
+from sandbox.pool import SandboxPool
 from sandbox.progress import Progress
 from sandbox.result import ExecutionRequest, ExecutionResult, Limits, Outcome, StdioTest
 from sandbox.score import Counts, Terms, earlier_results, part_of, read_digests, score_file
@@ -86,7 +87,9 @@ def test_selftest_says_level_walls_and_live_runs_and_its_status_is_the_verdict()
     assert found["level"] in ("L3", "L2", "L1", "L0")
     assert list(found["walls"]) == [wall.name for wall in WALLS]
     assert len(found["live_runs"]) >= 8
-    assert all(run["right"] for run in found["live_runs"]) or not found["safe"]
+    with SandboxPool(allow_unsafe=True) as pool:
+        assert found["level"] == pool.level
+        assert found["safe"] == (pool.level >= "L2"), found["live_runs"]
     assert done.returncode == (0 if found["safe"] else 1)
     assert found["safe"] == (found["level"] >= "L2" and all(run["right"] for run in found["live_runs"]))
     assert set(found["missing"]) == {name for name, holds in found["walls"].items() if not holds}
@@ -159,10 +162,14 @@ def test_run_judges_a_completion_or_a_program(tmp_path: Path, solution: str, sta
          ["--entry-point", "f", "--cpu-s", "0.1"], 1),
         ('[{"args": [], "expected": 1}]', "def f():\n    return len(bytearray(2**28)) // 2**28\n",
          ["--entry-point", "f", "--memory-mb", "100"], 1),
-        ('[{"args": [], "expected": 1}]', "import json\ndef f(): return 1\n",
-         ["--entry-point", "f", "--module", "json"], 0),
+        ('[{"args": [], "expected": 1}]', "import time\ndef f():\n    time.sleep(5)\n    return 1\n",
+         ["--entry-point", "f", "--wall-s", "0.2"], 1),
+        ('[{"args": [], "expected": 1}]', "import numpy\ndef f(): return 1\n",
+         ["--entry-point", "f", "--module", "numpy"], 0),
+        ('[{"args": [], "expected": 1}]', "import numpy\ndef f(): return 1\n", ["--entry-point", "f"], 1),
     ],
-    ids=["calls", "in place", "stdio", "asserts", "cpu limit", "memory limit", "module"],
+    ids=["calls", "in place", "stdio", "asserts", "cpu limit", "memory limit", "wall limit", "module",
+         "no module"],
 )  # fmt: skip
 def test_run_takes_every_form_of_tests_and_limits(
     tmp_path: Path,
@@ -436,7 +443,7 @@ def test_a_file_that_holds_something_else_is_not_resumed_from_and_not_overwritte
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, target = write_lines(tmp_path / "in.jsonl", [line("a")]), tmp_path / "notes"
-    for text in ("my notes\n", '{"id": 1}\n', "torn"):
+    for text in ("my notes\n", '{"id": 1}\n', '{"id": 1, "outcome": []}\n', "torn"):
         target.write_text(text)
         assert main(["score", str(source), str(target), "--resume"]) == 2
         assert str(target) in capsys.readouterr().err

@@ -49,12 +49,12 @@ _HANGING: Final = {
     "half a surplus frame": "n = 0\ndef f(x):\n    global n\n    n += 1\n    if n == 3:\n"
     "        os.write(3, b'\\x05')\n    return x + 1",
     "error whose name is a huge integer": _SEND
-    + "def f(x):\n    send(ERROR + b't\\x02t\\x01' + HUGE + b't\\0')\n    time.sleep(9)",
+    + "def f(x):\n    send(ERROR + b't\\x03t\\x01' + HUGE + b't\\0' + encode(0))\n    time.sleep(9)",
     "error at import whose name is a huge integer": _SEND
-    + "send(ERROR + b't\\x02t\\x01' + HUGE + b't\\0')\ntime.sleep(9)",
+    + "send(ERROR + b't\\x03t\\x01' + HUGE + b't\\0' + encode(0))\ntime.sleep(9)",
     "error at import that is a huge integer": _SEND + "send(ERROR + HUGE)\ntime.sleep(9)",
     "error whose argument is a huge integer": _SEND
-    + "def f(x):\n    send(ERROR + b't\\x02t\\x01s\\x0aValueErrort\\x01' + HUGE)\n"
+    + "def f(x):\n    send(ERROR + b't\\x03t\\x01s\\x0aValueErrort\\x01' + HUGE + encode(0))\n"
     "    time.sleep(9)",
     "unknown kind that is a huge integer": _SEND
     + "def f(x):\n    send(b't\\x02' + HUGE + HUGE)\n    time.sleep(9)",
