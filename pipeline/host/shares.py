@@ -34,7 +34,8 @@ def check_tensor_parallel(config: Config, device: str) -> None:
     if generation.engine != "vllm":
         raise ValueError(f"{field} 1 with generation.engine {generation.engine!r}: only vllm splits a model")
     num_there = num_gpus(device)
-    if size * generation.num_engines > num_there:
+    # On a cluster Ray finds a node for each engine.
+    if size * generation.num_engines > num_there and not config.cluster.is_joined:
         allowed = num_there // generation.num_engines
         raise ValueError(
             f"{field} at most {max(1, allowed)}: this machine has {num_there} GPUs for "

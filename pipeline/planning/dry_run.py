@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from configs.command_line import USER_ERROR, print_error
+from configs.conditions import max_engine_length
 from configs.errors import ConfigError, wrong_value
 from configs.explanation import beyond_mode, states
 from configs.load import COMMAND_LINE, Resolved
@@ -171,7 +172,7 @@ def expected_faults(
             f"{beside / _GB:.1f} GB of the GPU, and it keeps {kept / _GB:.1f} GB between its steps; set "
             "it lower, or set lora.enabled: true"
         )
-    longest = config.max_sequence_length
+    longest = max_engine_length(config)
     if kv_tokens(config, shape, _cache_bytes(every)) < longest:
         faults.append(
             f"generation.gpu_memory_utilization: value {share:g}: of {share * machine.gpu_bytes / _GB:.1f} "

@@ -11,6 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -152,8 +153,18 @@ class Trainer:
         return fitting(self.config, shape, self.device.type, free, at_least=at_least)
 
     def adopt_limit(self, number: int) -> str:
-        """Keep micro-batches to this one of the limits from here on; returns it in words."""
-        limit = self._gradient.limit = limits(self.config)[number]
+        """Keep micro-batches to this one of the limits from here on; returns what they have then, in words.
+
+        What a step has learnt stays: they become larger only where activations are computed anew from now on.
+        """
+        limit, learnt = limits(self.config)[number], self._gradient.limit
+        if learnt.checkpoints or not limit.checkpoints:
+            limit = replace(
+                learnt,
+                max_sequences=min(limit.max_sequences, learnt.max_sequences),
+                max_tokens=min(limit.max_tokens, learnt.max_tokens),
+            )
+        self._gradient.limit = limit
         if limit.checkpoints:
             checkpoint_layers(self._weights.compute_model)
         return str(limit)
@@ -290,6 +301,7 @@ class Trainer:
         if self.device.type == "cuda" and state["cuda_rng"] is not None:
             torch.cuda.set_rng_state(cast(Tensor, state["cuda_rng"]), self.device)
         self.policy_version = int(cast(int, extra["policy_version"]))
+        self._is_changed = False
         return int(cast(int, extra["step"]))
 
     def _saved_weights(self) -> dict[str, Tensor] | None:

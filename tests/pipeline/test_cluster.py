@@ -33,7 +33,7 @@ from pipeline.cluster import (
 from pipeline.errors import StageError
 from pipeline.generation.generator import GeneratorError, GeneratorLostError
 from pipeline.generation.node_actor import Arrival, NodeEnd
-from pipeline.host.shares import uses_ray
+from pipeline.host.shares import check_tensor_parallel, uses_ray
 from pipeline.messages import WeightUpdate
 from pipeline.processes.connection import CallFailedError, ProcessGoneError
 from pipeline.processes.ray_remote import RayProcess
@@ -74,6 +74,14 @@ def test_a_place_is_reserved_for_every_rank_and_every_generator() -> None:
     ]
     cluster = {"address": "auto", "generator_resource": "writes"}
     assert wanted_bundles(config_of(cluster=cluster), "cpu")[2:] == [{"CPU": 1, "writes": 1}]
+
+
+def test_what_a_cluster_has_is_not_measured_by_the_drivers_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.host.shares.num_gpus", lambda device: 4)
+    generation = {"num_engines": 4, "tensor_parallel_size": 2}
+    check_tensor_parallel(config_of(generation=generation), "cuda")
+    with pytest.raises(ValueError, match="this machine has 4 GPUs for 4 engines"):
+        check_tensor_parallel(Config.model_validate({"generation": generation}), "cuda")
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,20 @@ def test_a_trainer_that_has_the_card_to_itself_counts_on_what_the_sleeping_engin
 
 
 @pytest.mark.usefixtures("known_models")
+def test_a_cache_without_room_for_the_longest_sequence_of_a_measurement_is_a_fault() -> None:
+    generation = {"dtype": "bfloat16", "max_prompt_length": 1024, "max_completion_length": 1024}
+    sections = {"generation": generation, "training": {"bf16": True}, "runtime": {"device": "cuda"}}
+    config = Config.model_validate({**sections, "evaluation": {"max_completion_length": 4096}})
+    shape, machine = shape_of(), this_machine(80.0)
+    every = processes(config, shape, "cuda", limits(config)[0], machine.gpu_bytes)
+    with pytest.MonkeyPatch.context() as patch:
+        for tokens, is_fault in ((5119, True), (5120, False)):
+            patch.setattr("pipeline.planning.dry_run.kv_tokens", lambda *_, tokens=tokens: tokens)
+            faults = expected_faults(config, shape, "cuda", machine, every)
+            assert any("no room for one sequence of 5120 tokens" in fault for fault in faults) == is_fault
+
+
+@pytest.mark.usefixtures("known_models")
 def test_an_engine_that_is_split_over_gpus_shares_with_nobody_and_has_the_cache_of_all_of_them() -> None:
     model = "Qwen/Qwen2.5-Coder-0.5B-Instruct"
     limit, faults, host = _on_a_card(model, 20.0, tensor_parallel_size=2, gpu_memory_utilization=0.8)

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 from configs.schema import Config
 from pipeline.errors import TrainerError
+from pipeline.messages import TrainBatch
 from pipeline.models.loading import load_model
 from pipeline.processes.connection import OutOfMemoryError
 from pipeline.training import handle, memory
@@ -28,6 +30,7 @@ from pipeline.training.memory import (
     shape_of,
     trainer_parts,
 )
+from pipeline.training.micro_batch import MicroBatch
 from pipeline.training.trainer import Trainer
 from tests.pipeline.tiny_model import make_config, make_groups, make_model, make_tokenizer, save_model
 from tests.pipeline.training.builders import assert_each_near
@@ -182,10 +185,39 @@ def test_micro_batches_keep_to_what_was_adopted_also_where_rows_would_be_too_emp
     trainer.adopt_limit(2)
     limit = limits(config)[2]
     batch = make_groups((4, 6), [[5, 30, 9, 30], [20, 7, 8, 26]])
-    plans = trainer._planner.plan(trainer._planner.weighted(batch.samples), limit)
+    seen = micro_batches_of(trainer, batch)
     if packs:
-        assert max(plan.num_tokens for plan in plans) <= limit.max_tokens
-    assert max(plan.num_sequences for plan in plans) <= limit.max_sequences or packs
+        assert max(one.input_ids.numel() for one in seen) <= limit.max_tokens
+    assert max(one.num_sequences for one in seen) <= limit.max_sequences or packs
+    assert len(seen) > len(micro_batches_of(Trainer(config, folder), batch))
+
+
+def micro_batches_of(trainer: Trainer, batch: TrainBatch) -> list[MicroBatch]:
+    """What goes through the model for the gradient of ``batch``."""
+    backward, seen = trainer._gradient._backward, []
+    forward = backward._forward
+
+    def see(model: PreTrainedModel, micro_batch: MicroBatch) -> torch.Tensor:
+        seen.append(micro_batch)
+        return forward(model, micro_batch)
+
+    backward._forward = see
+    trainer.gradients(batch)
+    return seen
+
+
+def test_what_a_step_has_learnt_of_memory_is_not_given_up_for_a_larger_limit(folder: Path) -> None:
+    config = config_of(bf16=False)
+    trainer = Trainer(config, folder)
+    first, second, *_ = limits(config)
+    learnt = replace(first, max_tokens=second.max_tokens // 2, checkpoints=True)
+    trainer._gradient.limit = learnt
+    said = trainer.adopt_limit(1)
+    sequences = min(first.max_sequences, second.max_sequences)
+    assert trainer._gradient.limit == replace(learnt, max_sequences=sequences)
+    assert said == str(trainer._gradient.limit)
+    trainer._gradient.limit = replace(learnt, checkpoints=False)
+    assert trainer.adopt_limit(len(limits(config)) - 1) == str(limits(config)[-1])
 
 
 @pytest.mark.parametrize(("packs", "sizes"), [(True, [2, 3, 3]), (False, [8])])

@@ -158,10 +158,15 @@ def test_a_step_without_any_signal_still_counts(folder: Path) -> None:
     assert result.metrics["train/grad_norm"] == 0
 
 
-def test_a_gradient_that_is_not_finite_stops_the_run(folder: Path) -> None:
+def test_a_gradient_that_is_not_finite_stops_the_run(folder: Path, tmp_path: Path) -> None:
     trainer = Trainer(make_config(), folder)
+    saved = trainer.save(tmp_path / "step-000000", 0)
     with pytest.raises(FloatingPointError, match="gradient norm"):
         trainer.step(make_samples(LENGTHS, [float("inf")] * 8))
+    with pytest.raises(RuntimeError, match="past step 0"):
+        trainer.save(tmp_path / "spoilt", 0)
+    assert trainer.load(saved) == 0
+    trainer.save(tmp_path / "again", 0)
 
 
 @pytest.mark.parametrize("lora", [{}, LORA], ids=["all weights", "adapters"])
