@@ -26,7 +26,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(test):
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters}
-    asyncio.run(asyncio.wait_for(test(**arguments), _LIMIT_S))
+    mark = pyfuncitem.get_closest_marker("timeout")
+    asyncio.run(asyncio.wait_for(test(**arguments), _LIMIT_S if mark is None else mark.args[0]))
     return True
 
 

@@ -85,7 +85,10 @@ def others_load_it_without_a_word(run: Path, folder: Path) -> None:
 
 def test_two_steps_an_evaluation_and_a_resume_with_vllm(tmp_path: Path) -> None:
     run = tmp_path / "runs" / "small"
-    on_the_way = settings("evaluation.every_steps=1", "evaluation.inloop_tasks=2")
+    # Refilled groups may be of newer weights than the step expects.
+    on_the_way = settings(
+        "evaluation.every_steps=1", "evaluation.inloop_tasks=2", "acceleration.refill.enabled=false"
+    )
     arguments = ("--run-name", "small", "--max-steps", "2", *settings(*SMALL), *on_the_way)
     done = command("train_accelerated", *arguments, folder=tmp_path)
     assert "before training" in done.stdout and "after training" in done.stdout

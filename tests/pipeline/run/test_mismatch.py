@@ -78,7 +78,7 @@ def test_without_a_token_of_the_present_version_there_is_no_mismatch_to_tell(fol
 
 
 def test_a_run_whose_engines_disagree_says_so_once_on_its_progress_output(tmp_path: Path) -> None:
-    run = FakeRun(tmp_path, make_config(grpo={"mismatch_kl_warning": 0.02}))
+    run = FakeRun(tmp_path, make_config(grpo={"mismatch_kl_warning": 0.02}, training={"max_steps": 6}))
     step = run.trainer.step
 
     async def disagree(batch: TrainBatch) -> StepResult:

@@ -62,12 +62,19 @@ async def test_the_first_failure_among_the_wanted_is_raised_at_once() -> None:
 
 async def test_what_was_started_is_closed_and_what_was_starting_is_cancelled() -> None:
     closed: list[str] = []
+    may_end = asyncio.Event()
+
+    async def thread() -> str:
+        await may_end.wait()
+        return "thread"
+
     async with AsyncExitStack() as stack:
         started = _begin(stack, after(0.0, "pool"), closed.append)
-        waited = _begin(stack, after(0.05, "thread"), closed.append, is_waited_for=True)
+        waited = _begin(stack, thread(), closed.append, is_waited_for=True)
         starting = _begin(stack, after(60, "model"), closed.append)
         await started
         assert not waited.done()
+        may_end.set()
     assert starting.cancelled()
     assert sorted(closed) == ["pool", "thread"]
 

@@ -135,8 +135,9 @@ def test_a_rank_that_hangs_is_named_at_the_deadline_and_none_stays_behind(
 
 
 def test_a_model_that_cannot_be_loaded_is_said_once(tmp_path: Path) -> None:
-    with pytest.raises(TrainerError, match=r"the trainer \(starting\): start: .*none"):
+    with pytest.raises(TrainerError, match=r"the trainer \(starting\): start: .*none") as caught:
         asyncio.run(TrainerHandle(make_config(), str(tmp_path / "none"), "cpu").start())
+    assert str(caught.value).count("model.name: ") == 1
 
 
 @pytest.mark.parametrize(

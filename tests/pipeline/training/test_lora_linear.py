@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import peft
@@ -65,6 +67,13 @@ def test_an_input_without_gradient_gets_none() -> None:
     layer(torch.ones(3, INPUTS)).sum().backward()
     assert factors(layer)[1].grad is not None
     assert layer.base_layer.weight.grad is None
+    # autograd drops a gradient that nobody asked for: what counts is that none is computed.
+    x, weight, low, high = torch.ones(3, 2), torch.ones(4, 2), torch.ones(1, 2), torch.ones(4, 1)
+    saved = (x, weight, low, high, x @ low.t())
+    for needs in (False, True):
+        ctx = SimpleNamespace(saved_tensors=saved, scale=1.0, needs_input_grad=(needs,))
+        to_x, *_ = inspect.unwrap(_AdaptedProduct.backward)(ctx, torch.ones(3, 4))
+        assert (to_x is not None) == needs
 
 
 @pytest.mark.parametrize("case", ["plain", "disabled", "dropout", "mixed"])

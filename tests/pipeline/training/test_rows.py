@@ -69,7 +69,7 @@ def seen_by_sequences(trees: list[Tree]) -> set[tuple[int, int]]:
 
 
 @given(trees=TREES)
-def test_segments_let_tokens_see_what_whole_sequences_do(trees: list[Tree]) -> None:
+def test_the_mask_that_attention_is_held_against_is_that_of_whole_sequences(trees: list[Tree]) -> None:
     assert seen_by_segments(trees) == seen_by_sequences(trees)
 
 

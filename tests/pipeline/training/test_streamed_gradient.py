@@ -133,8 +133,9 @@ def test_the_seconds_of_a_step_are_those_of_all_its_parts(folder: Path) -> None:
     earlier_s = trainer._earlier_s
     assert earlier_s > 0
     assert trainer.step(last).seconds > earlier_s
+    trainer._earlier_s = 1e6
     trainer.accumulate(earlier[0])
-    assert trainer._earlier_s < 2 * (earlier_s + 1)
+    assert trainer._earlier_s < 1e6, "part 0 begins them anew"
 
 
 @pytest.mark.parametrize("bf16", [False, True])

@@ -270,13 +270,19 @@ def test_a_kernel_over_rows_is_chosen_where_there_are_rows_and_nowhere_else(
     assert kernel.called is is_asked
 
 
-def test_padding_is_counted_and_sorting_saves_it() -> None:
+def test_padding_is_counted_and_sorting_saves_it(folder: Path) -> None:
     batch = make_samples([(2, 2), (2, 10), (2, 2), (2, 10)], [1.0] * 4)
     plans = micro_plans(batch.samples, training={"per_device_train_batch_size": 2})
     # The last token predicts nothing and does not go through the model.
     assert [plan.num_tokens for plan in plans] == [2 * 11, 2 * 3]
     assert [plan.num_padding for plan in plans] == [0, 0]
     assert [plan.build().input_ids.shape for plan in plans] == [(2, 11), (2, 3)]
+    unequal = make_samples([(2, 2), (2, 10)], [1.0] * 2)
+    (plan,) = micro_plans(unequal.samples, training={"per_device_train_batch_size": 2})
+    assert (plan.num_tokens, plan.num_padding) == (2 * 11, 8)
+    plain = {"token_packing": {"enabled": False}, "shared_prompt": False}
+    trainer = Trainer(make_config(acceleration=plain), folder)
+    assert trainer.step(unequal).metrics["train/padding_share"] == pytest.approx(8 / 22)
 
 
 def test_masked_completions_change_nothing_but_the_denominator_of_grpo() -> None:
