@@ -126,8 +126,10 @@ class EvaluationOptions:
         if self.against is not None:
             yield from self._against_problems(self.against)
         yield from task_set_problems("--tasks", self.tasks)
-        if self.output is not None:
-            yield from self._output_problems(self.output)
+        folder_problems = [] if self.output is None else list(_folder_problems(self.output))
+        yield from folder_problems
+        if not folder_problems and (self.model is None) != (self.samples is None):
+            yield from self._output_problems()
 
     def _against_problems(self, against: str) -> Iterator[Problem]:
         if against in ("", self.model, self.samples):
@@ -135,17 +137,31 @@ class EvaluationOptions:
         elif self.samples is not None:
             yield from _missing_file("--against", against)
 
-    def _output_problems(self, output: str) -> Iterator[Problem]:
-        path = Path(output)
-        if not os.path.isdir(path.absolute().parent):
-            fault, allowed = f"no such folder: {path.parent}", "a file in an existing folder"
-            yield Problem(field="--output", fault=fault, allowed=allowed)
-        elif os.path.isdir(path):
-            yield Problem(field="--output", fault=f"{output} is a folder", allowed="a file")
+    def stems(self) -> dict[str, str]:
+        """What the files of each model, or file of samples, begin with, by its name; one or two of them."""
+        first = self.samples if self.samples is not None else self.model
+        assert first is not None
+        tasks = Path(self.tasks).name.removesuffix(".gz").removesuffix(".jsonl")
+        stem = self.output or self.samples or f"{tasks}_samples.jsonl"
+        stems = {first: stem}
+        if self.against is not None:
+            own = self.against if self.samples is not None and self.output is None else None
+            path = Path(stem)
+            stems[self.against] = own or str(path.with_name(f"{path.stem}_against{path.suffix}"))
+        return stems
+
+    def _output_problems(self) -> Iterator[Problem]:
+        stems = list(self.stems().values())
+        written = [f"{stems[0]}_report.json", *(f"{stem}_results.jsonl" for stem in stems)]
+        written += stems if self.samples is None else [self.output] if self.output is not None else []
         read = [self.tasks, *(name for name in (self.samples, self.against) if name is not None)]
-        if any(os.path.exists(name) and path.absolute() == Path(name).absolute() for name in read):
-            allowed = "a file that the evaluation does not read"
-            yield Problem(field="--output", fault=f"{output} would be overwritten", allowed=allowed)
+        there = {Path(name).absolute() for name in read if os.path.exists(name)}
+        for path in written:
+            if Path(path).absolute() in there:
+                allowed = (
+                    "a file whose results are beside it, and none of them is one that the evaluation reads"
+                )
+                yield Problem(field="--output", fault=f"{path} would be overwritten", allowed=allowed)
 
     def _k_problems(self) -> Iterator[Problem]:
         for k in self.ks:
@@ -153,6 +169,15 @@ class EvaluationOptions:
                 yield wrong_value("-k", k, "a whole number > 0")
             elif self.samples is None and _is_int(self.num_samples, 1) and k > self.num_samples:
                 yield wrong_value("-k", k, f"at most -n, which is {self.num_samples}")
+
+
+def _folder_problems(output: str) -> Iterator[Problem]:
+    path = Path(output)
+    if not os.path.isdir(path.absolute().parent):
+        fault, allowed = f"no such folder: {path.parent}", "a file in an existing folder"
+        yield Problem(field="--output", fault=fault, allowed=allowed)
+    elif os.path.isdir(path):
+        yield Problem(field="--output", fault=f"{output} is a folder", allowed="a file")
 
 
 def _missing_file(flag: str, path: str) -> Iterator[Problem]:

@@ -6,6 +6,7 @@ Checks names only: the tasks themselves are curriculum.sources' business.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 
 from configs.errors import Problem, unknown, wrong_value
@@ -134,11 +135,16 @@ def _is_hub_name(name: str) -> bool:
     return is_name or os.path.isdir(name)
 
 
+def hub_file_parts(address: str) -> tuple[str, str | None, str] | None:
+    """OWNER/NAME, the revision (a branch, tag or commit) and PATH of a file's address on the hub, or None."""
+    found = re.fullmatch(rf"{HUB_FILE_PREFIX}([^/@]+/[^/@]+)(?:@([^/]+))?/(.+)", address)
+    return None if found is None else (found[1], found[2], found[3])
+
+
 def _file_problems(field: str, name: str) -> list[Problem]:
     if name.startswith(HUB_FILE_PREFIX):
         allowed = f"{HUB_FILE_PREFIX}OWNER/NAME[@REVISION]/PATH.jsonl"
-        parts = name.removeprefix(HUB_FILE_PREFIX).split("/", 2)
-        return [] if len(parts) == 3 and all(parts) else [wrong_value(field, name, allowed)]
+        return [] if hub_file_parts(name) is not None else [wrong_value(field, name, allowed)]
     if os.path.isfile(name):
         return []
     return [Problem(field=field, fault=f"no such file: {name}", allowed=f"{_A_FILE} (or .jsonl.gz)")]

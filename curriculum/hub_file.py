@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from configs.task_sets import HUB_FILE_PREFIX
+from configs.task_sets import HUB_FILE_PREFIX, hub_file_parts
 
 
 def parse_address(address: str) -> tuple[str, str | None, str]:
     """OWNER/NAME, the revision (a branch, tag or commit) and PATH. Raises ValueError for one without them."""
-    parts = address.removeprefix(HUB_FILE_PREFIX).split("/", 2)
-    if not address.startswith(HUB_FILE_PREFIX) or len(parts) < 3 or not all(parts):
+    if (parts := hub_file_parts(address)) is None:
         raise ValueError(f"hub file: value {address!r}: must be {HUB_FILE_PREFIX}OWNER/NAME[@REVISION]/PATH")
-    owner, name, path = parts
-    name, _, revision = name.partition("@")
-    return f"{owner}/{name}", revision or None, path
+    return parts
 
 
 def fetch_hub_file(address: str) -> Path:

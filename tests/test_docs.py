@@ -235,15 +235,25 @@ def test_the_solutions_in_the_documents_are_judged_as_the_page_says(
 
 @pytest.mark.parametrize(("page", "command"), commands_of("hardware"))
 def test_a_command_that_needs_more_has_flags_and_settings_that_exist(
-    page: str, command: str, trained: list[object], monkeypatch: pytest.MonkeyPatch
+    page: str,
+    command: str,
+    trained: list[object],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(ROOT)
     program, arguments = split(command)
     if program == "train_accelerated" and "--watch" not in arguments:
         assert train_accelerated(arguments) == 0
         assert len(trained) == 1
+    elif program in COMMANDS:
+        # Refused for this flag, and for no other.
+        with pytest.raises(SystemExit) as stop:
+            COMMANDS[program]([*arguments, "--no-such-flag"])
+        assert stop.value.code == 2
+        assert "unrecognized arguments: --no-such-flag" in capsys.readouterr().err
     else:
-        assert program in (*COMMANDS, *_OTHERS)
+        assert program in _OTHERS
 
 
 def test_every_block_that_is_not_run_says_why() -> None:
@@ -358,8 +368,8 @@ def test_a_mistaken_name_of_trls_is_answered_as_the_table_says() -> None:
         with pytest.raises(ConfigError) as caught:
             resolve(overrides=[f"lora.{theirs}=1"])
         _, asks, guess = str(caught.value).partition("; did you mean ")
-        assert ours in guess.partition("?")[0] if asks else not ours, theirs
-        assert asks or "not offered here: docs/from_trl.md" in str(caught.value), theirs
+        assert ours in guess.partition("?")[0] if ours else not asks, theirs
+        assert ours or "not offered here: docs/from_trl.md" in str(caught.value), theirs
 
 
 def test_every_setting_that_both_have_by_the_same_name_is_in_the_table() -> None:

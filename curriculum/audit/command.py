@@ -296,8 +296,8 @@ def _line(found: _Examined, key: str) -> dict[str, object]:
 
 
 def _key(task: Task, settings: object) -> str:
-    # Its form of a set does not hang on the process, as repr's does.
-    return _digest(pformat((asdict(task), settings)))
+    # Its form of a set does not hang on the process, as repr's does, where the line is too short for the set.
+    return _digest(pformat((asdict(task), settings), width=1))
 
 
 def _digest(text: str) -> str:

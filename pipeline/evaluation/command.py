@@ -79,7 +79,7 @@ def run_evaluation(options: EvaluationOptions) -> int:
     execution = ExecutionConfig(
         timeout=options.timeout, allow_unsafe=options.allow_unsafe, modules=list(options.modules)
     )
-    stems = _stems(options)
+    stems = options.stems()
     # All files are read before the first is scored: what is wrong with one shows at once.
     samples = {name: read_samples(name, tasks, known) for name in stems if options.samples is not None}
     flag_of = {name: "--against" if name == options.against else "--model" for name in stems}
@@ -111,20 +111,6 @@ def _folder(model: str, flag: str) -> Path:
         return resolve_model(ModelConfig(name=model))
     except ValueError as error:
         raise ValueError(str(error).replace("model.name", flag, 1)) from error
-
-
-def _stems(options: EvaluationOptions) -> dict[str, str]:
-    """What the files of each model, or file of samples, begin with, by its name; one or two of them."""
-    first = options.samples if options.samples is not None else options.model
-    assert first is not None
-    tasks = Path(options.tasks).name.removesuffix(".gz").removesuffix(".jsonl")
-    stem = options.output or options.samples or f"{tasks}_samples.jsonl"
-    stems = {first: stem}
-    if options.against is not None:
-        own = options.against if options.samples is not None and options.output is None else None
-        path = Path(stem)
-        stems[options.against] = own or str(path.with_name(f"{path.stem}_against{path.suffix}"))
-    return stems
 
 
 def _journal(stem: str) -> Path:

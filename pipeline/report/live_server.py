@@ -224,8 +224,7 @@ def _line(path: Path) -> dict[str, Any]:
         reader = RunReader(path)
         state, settings = reader.state(), reader.settings()
         last = reader.query("SELECT metrics FROM steps WHERE status = 'committed' ORDER BY step DESC LIMIT 5")
-        summary = reader.json_file("summary.json") or {}
-        evaluation = summary.get("evaluation") or {}
+        evaluation = reader.evaluation()
         return {
             "name": reader.name,
             "status": state.status,

@@ -56,7 +56,7 @@ def run_data(reader: RunReader, *, num_samples: int) -> dict[str, Any]:
         "commit": summary.get("commit"),
         "isolation_level": summary.get("isolation_level"),
         "seconds": summary.get("seconds", {}),
-        "evaluation": _evaluation(reader, summary),
+        "evaluation": _evaluation(reader),
         "stages": list(STAGES),
     }
 
@@ -152,10 +152,10 @@ def _text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _evaluation(reader: RunReader, summary: Mapping[str, Any]) -> dict[str, Any]:
+def _evaluation(reader: RunReader) -> dict[str, Any]:
     """The summary's account of it; of a run that has not ended, what was measured before training."""
     whens = ("before", "after")
-    told: Mapping[str, Any] = summary.get("evaluation") or {
+    told: Mapping[str, Any] = reader.evaluation() or {
         when: reader.json_file(f"evaluation_{when}.json") for when in whens
     }
     measured = {when: told.get(when) and {"pass_at_1": told[when].get("pass_at_1")} for when in whens}

@@ -19,6 +19,8 @@ from pipeline.host.files import no_folder, read_object
 from pipeline.host.spans import Span
 from pipeline.record.ledger_tables import check_version, open_to_read
 
+_WHENS = ("before", "after")
+
 MAX_SPANS = 40_000
 
 
@@ -141,12 +143,26 @@ class RunReader:
         except ValueError as error:
             raise ValueError(f"{error}; delete it to go without") from error
 
+    def evaluation(self) -> dict[str, Any]:
+        """That of summary.json, empty where there is none. Raises ValueError for a damaged one."""
+        told = (self.json_file("summary.json") or {}).get("evaluation") or {}
+        if not isinstance(told, dict) or not all(isinstance(told.get(when) or {}, dict) for when in _WHENS):
+            path = self.path / "summary.json"
+            raise ValueError(f"{path}: field 'evaluation': must be an object; delete it to go without")
+        return told
+
+    def _max_steps(self) -> int:
+        training = self.settings().get("training") or {}
+        steps = training.get("max_steps") or 0 if isinstance(training, dict) else None
+        if not isinstance(steps, int):
+            raise ValueError(f"{self.path / 'config.yaml'}: training.max_steps: must be a whole number")
+        return steps
+
     def state(self) -> RunState:
         """Where the run stands now."""
         is_running = lock_owner(self.path) is not None
         (row,) = self.query("SELECT COALESCE(MAX(step), 0) AS step FROM steps WHERE status = 'committed'")
-        step, training = int(row["step"]), self.settings().get("training") or {}
-        max_steps = int(training.get("max_steps") or 0)
+        step, max_steps = int(row["step"]), self._max_steps()
         if is_running:
             status = "running"
         elif step >= max_steps > 0 and (self.path / "summary.json").exists():

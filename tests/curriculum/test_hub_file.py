@@ -43,7 +43,14 @@ def test_an_address_has_owner_name_path_and_perhaps_a_revision() -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["hf://datasets/a/b.jsonl", "hf://datasets//b/c.jsonl", "http://x/a/b.jsonl"]
+    "address",
+    [
+        "hf://datasets/a/b.jsonl",
+        "hf://datasets//b/c.jsonl",
+        "hf://datasets/a/@v1/c.jsonl",
+        "hf://datasets/a/b@/c.jsonl",
+        "http://x/a/b.jsonl",
+    ],
 )
 def test_an_address_without_its_parts_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match="must be hf://datasets/OWNER/NAME"):

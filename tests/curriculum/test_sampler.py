@@ -131,7 +131,8 @@ def test_no_task_comes_twice_in_a_step_until_all_have_come(curriculum: Curriculu
     for step in range(20, 40):
         drawn = [sampler.draw(step).task_id for _ in range(7)]
         assert len(set(drawn)) == 7
-    assert Counter(sampler.draw(99).task_id for _ in range(20)).total() == 20
+    assert len({sampler.draw(99).task_id for _ in range(10)}) == 10
+    assert sampler.draw(99).task_id in {task.task_id for task in _TASKS[:10]}
 
 
 @pytest.mark.parametrize("strategy", ["length", "complexity", "success_rate"])
@@ -141,7 +142,7 @@ def test_the_pool_opens_from_the_easiest_quarter_to_all(strategy: str) -> None:
     easiest = {task.task_id for task in _TASKS[:10]}
     assert {sampler.draw(0).task_id for _ in range(10)} == easiest
     half_open = {task.task_id for task in _TASKS[:25]}
-    assert {sampler.draw(5).task_id for _ in range(25)} <= half_open
+    assert {sampler.draw(5).task_id for _ in range(25)} == half_open
     late = {sampler.draw(step).task_id for step in range(10, 410)}
     assert late == {task.task_id for task in _TASKS}
 

@@ -4,9 +4,6 @@ import errno
 import json
 import os
 import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +16,7 @@ from curriculum.jsonl import load_jsonl
 from pipeline.cli import evaluate_humaneval
 from pipeline.evaluation import command
 from pipeline.evaluation.command import engine_config
-from pipeline.evaluation.evaluate import EvaluatedSample
+from pipeline.evaluation.evaluate import EvaluatedSample, EvaluationJournal
 from pipeline.evaluation.forms import CompletionForm
 from pipeline.evaluation.samples import sample_program, write_samples
 from pipeline.evaluation.table import failure_kinds
@@ -49,34 +46,29 @@ def _sampling(tmp_path: Path, model: Path, *more: str | Path) -> tuple[str | Pat
     return ("--model", model, "--tasks", write_tasks(tmp_path / "tasks.jsonl"), *fixed, *more)
 
 
-@contextmanager
-def _interrupted_once(journal: Path, num_lines: int) -> Iterator[None]:
-    """Press Ctrl-C when the journal has so many lines."""
-    is_over = threading.Event()
+class CountedJournal(EvaluationJournal):
+    """Presses Ctrl-C where it is given sample number ``interrupts_at``."""
 
-    def watch() -> None:
-        while not is_over.wait(0.002):
-            if journal.exists() and journal.read_text(encoding="utf-8").count("\n") >= num_lines:
-                os.kill(os.getpid(), signal.SIGINT)
-                return
+    num_added = 0
+    interrupts_at = 0
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        watcher.join()
+    def add(self, sample: EvaluatedSample) -> None:
+        super().add(sample)
+        type(self).num_added += 1
+        if self.num_added == self.interrupts_at:
+            os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_an_evaluation_that_was_interrupted_goes_on_where_it_was(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = save_model(tmp_path / "model")
     arguments = _sampling(tmp_path, model, "-n", "4")
     journal = tmp_path / "out.jsonl_journal.jsonl"
-    with _interrupted_once(journal, num_lines=1 + 4):
-        assert _run(*arguments) == 130
+    monkeypatch.setattr(command, "EvaluationJournal", CountedJournal)
+    monkeypatch.setattr(CountedJournal, "interrupts_at", 4)
+    monkeypatch.setattr(CountedJournal, "num_added", 0)
+    assert _run(*arguments) == 130
     kept = journal.read_text(encoding="utf-8").splitlines()
     assert 1 + 4 <= len(kept) < 1 + 12 and not (tmp_path / "out.jsonl").exists()
 
@@ -85,17 +77,18 @@ def test_an_evaluation_that_was_interrupted_goes_on_where_it_was(
     assert "top p: 1.0 there, 0.5 here" in capsys.readouterr().err
     assert journal.read_text(encoding="utf-8").splitlines() == kept
 
+    monkeypatch.setattr(CountedJournal, "num_added", 100)
     assert _run(*arguments) == 0
+    assert CountedJournal.num_added == 100 + 12 - (len(kept) - 1)
     assert f"going on: {len(kept) - 1} samples are in {journal}" in capsys.readouterr().err
     assert not journal.exists()
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text("utf-8").splitlines()]
     assert [line["task_id"] for line in lines] == ["a"] * 4 + ["b"] * 4 + ["c"] * 4
-    written = [json.loads(line)["text"] for line in kept[1:]]
     results = (tmp_path / "out.jsonl_results.jsonl").read_text("utf-8").splitlines()
     assert len(results) == 12
     report = json.loads((tmp_path / "out.jsonl_report.json").read_text("utf-8"))
     (found,) = report["reports"].values()
-    assert found["num_samples"] == 12 and len(written) == len(kept) - 1
+    assert found["num_samples"] == 12
 
 
 def test_samples_that_could_not_be_published_are_not_lost(
@@ -321,6 +314,14 @@ def test_tasks_of_evalplus_are_counted_on_the_original_inputs_as_well(
         (["--samples", "{samples}", "--greedy"], "--greedy: not used with --samples"),
         (["--samples", "{samples}", "--output", "{samples}"], "would be overwritten"),
         (["--samples", "{samples}", "--tasks", "{tasks}", "--output", "{tasks}"], "would be overwritten"),
+        (
+            ["--model", "m", "--against", "n", "--tasks", "{against}", "--output", "{folder}/t.jsonl"],
+            "t_against.jsonl would be overwritten",
+        ),
+        (
+            ["--samples", "{results}", "--tasks", "{tasks}", "--output", "{folder}/out.jsonl"],
+            "out.jsonl_results.jsonl would be overwritten",
+        ),
         (["--samples", "{samples}", "--tasks", "{tasks}", "--output", "{folder}"], "is a folder"),
         (
             ["--samples", "{samples}", "--tasks", "{tasks}", "--against", "{bad}"],
@@ -337,6 +338,8 @@ def test_options_that_cannot_be_used_end_with_status_2_and_write_nothing(
         "samples": _write_answers(tmp_path / "samples.jsonl", "abc"),
         "tasks": write_tasks(tmp_path / "tasks.jsonl"),
         "bad": tmp_path / "bad.jsonl",
+        "against": write_tasks(tmp_path / "t_against.jsonl"),
+        "results": _write_answers(tmp_path / "out.jsonl_results.jsonl", "abc"),
         "folder": tmp_path,
     }
     places["bad"].write_text('{"task_id": "a", "more": 3}\n', encoding="utf-8")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,12 +30,6 @@ from tests.pipeline.evaluation.answers import ScriptedGenerator, result_of, writ
 from tests.pipeline.tiny_model import make_tokenizer, save_model
 
 _PREFILL = "```python\n"
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[SandboxPool]:
-    with SandboxPool() as pool:
-        yield pool
 
 
 def evaluate(

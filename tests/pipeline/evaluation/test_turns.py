@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -45,12 +45,6 @@ TASK = Task(
     call_tests=(CallTest(args=(2,), expected=4), CallTest(args=(7,), expected=14)),
 )
 RIGHT, WRONG = "def double(n):\n    return 2 * n\n```", "def double(n):\n    return 3 * n\n```"
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[SandboxPool]:
-    with SandboxPool() as pool:
-        yield pool
 
 
 def evaluated(

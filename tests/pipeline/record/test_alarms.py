@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from configs.load import MODES
 from configs.schema import Config
 from pipeline.record.alarm_rules import RULES, WINDOW
 from pipeline.record.alarms import Alarms
@@ -293,4 +294,8 @@ def test_no_alarm_in_a_good_run(path: Path) -> None:
 
 
 def test_there_are_good_runs_of_every_mode_and_of_a_real_code_model() -> None:
-    assert len(GOOD_RUNS) >= 4
+    configs = [
+        Config.model_validate(json.loads(gzip.decompress(path.read_bytes()))["config"]) for path in GOOD_RUNS
+    ]
+    assert {config.acceleration.mode for config in configs} == set(MODES)
+    assert any("coder" in config.model.name for config in configs)

@@ -6,11 +6,11 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import httpx
 import pytest
 from starlette.testclient import TestClient
 
@@ -288,7 +288,10 @@ def test_a_stopped_run_is_resumed_and_no_other(
     running.terminate()
     running.wait(10)
     assert act(client, "/api/runs/done/resume") == (400, {"error": "done has done all of its 12 steps"})
-    (root / "done" / "baseline.txt").write_text("")
+    (root / "half" / "baseline.txt").write_text("")
+    status, answer = act(client, "/api/runs/half/resume")
+    assert status == 400 and "cannot be resumed" in answer["error"]
+    (root / "half" / "baseline.txt").unlink()
     assert act(client, "/api/runs/half/resume")[0] == 200
     # No setting is changed: the log is no terminal, and that is seen there.
     assert output_of(control) == f"['--resume', '{root / 'half'}']\n"
@@ -356,6 +359,6 @@ def test_the_command_serves_on_this_machine_only_and_ends_by_a_signal(root: Path
         rows = [text.split() for text in Path("/proc/net/tcp").read_text().splitlines()[1:]]
         listening = {row[1] for row in rows if row[3] == "0A" and row[1].endswith(f":{port:04X}")}
         assert listening == {f"0100007F:{port:04X}"}
-        time.sleep(0.3)
+        assert httpx.get(f"http://127.0.0.1:{port}/api/runs").status_code == 403, "it has no token"
         os.kill(process.pid, signal.SIGINT)
-        process.wait(15)
+        assert process.wait(15) == 130

@@ -289,7 +289,23 @@ def older(path: Path) -> None:
         (lambda path: (path / "config.yaml").unlink(), "it has no config.yaml"),
         (lambda path: (path / "config.yaml").write_text("- a\n"), "config.yaml: not a mapping"),
         (lambda path: (path / "config.yaml").write_text("a: [\n"), "config.yaml: not valid YAML"),
+        (
+            lambda path: (path / "config.yaml").write_text("training: 5\n"),
+            "config.yaml: training.max_steps: must",
+        ),
+        (
+            lambda path: (path / "config.yaml").write_text("training: {max_steps: x}\n"),
+            "config.yaml: training.",
+        ),
         (lambda path: (path / "summary.json").write_text("{"), "summary.json: is not valid JSON"),
+        (
+            lambda path: (path / "summary.json").write_text('{"evaluation": 5}'),
+            "summary.json: field 'evaluation'",
+        ),
+        (
+            lambda path: (path / "summary.json").write_text('{"evaluation": {"after": 5}}'),
+            "summary.json: field",
+        ),
         (lambda path: (path / "evaluation_after.json").write_text("[]"), "evaluation_after.json: must hold"),
         (damaged, "run.db is not a run database, or is damaged"),
         (older, "run.db has schema version 1, this program reads 6"),
@@ -344,7 +360,8 @@ def test_looking_at_a_run_never_keeps_it_from_starting(tmp_path: Path) -> None:
     is_over = threading.Event()
 
     def look() -> None:
-        while not is_over.is_set():
+        # Without a pause, as no page looks, the lock might never be found free.
+        while not is_over.wait(0.002):
             lock_owner(path)
 
     watcher = threading.Thread(target=look)

