@@ -221,10 +221,18 @@ def _load(machine: Machine) -> Finding:
     return ok("load", said)
 
 
+# Values with which a variable binds no thread to a core.
+_UNBOUND = {"OMP_PROC_BIND": ("false",), "KMP_AFFINITY": ("none", "disabled")}
+
+
 def _threads(machine: Machine) -> Finding:
     subject, variables = "threads", machine.thread_variables
     said = ", ".join(f"{name}={value}" for name, value in variables.items())
-    bound = [name for name in variables if name != "OMP_NUM_THREADS"]
+    bound = [
+        name
+        for name, value in variables.items()
+        if name != "OMP_NUM_THREADS" and value.lower() not in _UNBOUND.get(name, ())
+    ]
     if bound:
         mend = f"unset {' '.join(bound)}"
         return warning(subject, f"{said}: every process would be bound to the same cores", mend)

@@ -214,9 +214,11 @@ class TransformersEngine:
 
     def _stops_here(self, batch: Batch) -> bool:
         """Whether a batch stops after this token for new weights; over an old KV cache it need not."""
-        if self._pending is None or self._pending.update.mode == "drain":
+        # One look: the caller's thread takes back what is late.
+        pending = self._pending
+        if pending is None or pending.update.mode == "drain":
             return False
-        if self._pending.update.mode != "keep_cache":
+        if pending.update.mode != "keep_cache":
             return True
         self._apply()
         batch.resume(self.policy_version)

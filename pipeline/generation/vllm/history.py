@@ -154,6 +154,9 @@ class HistoryIndex:
                 break
             places = longer
             match_length += 1
+        # The rows are a ring: behind the newest stands the oldest.
+        oldest = task.num_opened % task.max_rows * task.rows.shape[1]
+        places = np.concatenate((places[places >= oldest], places[places < oldest]))
         token_ids, shares = _follow(flat, places[-_MAX_PLACES:], max_tokens, min_chance)
         return Draft(token_ids=token_ids, shares=shares, match_length=match_length)
 

@@ -138,6 +138,13 @@ AILMENTS: dict[str, tuple[dict[str, Any], str, str, str, str]] = {
         "same cores",
         "unset GOMP_CPU_AFFINITY",
     ),
+    "threads bound by hand, and one variable that binds none": (
+        {"thread_variables": {"OMP_PROC_BIND": "FALSE", "KMP_AFFINITY": "compact"}},
+        "threads",
+        "warning",
+        "same cores",
+        "unset KMP_AFFINITY",
+    ),
     "more threads than cores": (
         {"thread_variables": {"OMP_NUM_THREADS": "16"}},
         "threads",

@@ -27,7 +27,13 @@ UPDATE = WeightUpdate(policy_version=3, path="unused")
 class FakeEngine:
     """Hands out one completion for each ``permit``; takes weights after ``update_s``."""
 
-    def __init__(self, *, update_s: float = 0.0, fault: Exception | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        update_s: float = 0.0,
+        fault: Exception | None = None,
+        meets: asyncio.Barrier | None = None,
+    ) -> None:
         self.asked: list[str] = []
         self.permits = asyncio.Semaphore(0)
         self.is_closed = False
@@ -36,6 +42,7 @@ class FakeEngine:
         self.is_asleep = False
         self._update_s = update_s
         self._fault = fault
+        self._meets = meets
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
         self.asked.append(request.request_id)
@@ -51,6 +58,8 @@ class FakeEngine:
 
     async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
         await asyncio.sleep(self._update_s)
+        if self._meets is not None:
+            await self._meets.wait()
         if self._fault is not None:
             raise self._fault
         self.version = update.policy_version
@@ -216,10 +225,10 @@ def test_a_generator_that_fails_is_named() -> None:
 
 def test_new_weights_go_to_all_at_once() -> None:
     async def body() -> None:
-        engines = [FakeEngine(update_s=0.2) for _ in range(4)]
-        dispatcher = Dispatcher(engines, update_timeout_s=0.7)
-        loaded = await dispatcher.update_weights(UPDATE)
-        assert loaded == WeightsLoaded(policy_version=3, pause_s=0.2), "one after another would be too late"
+        all_of_them = asyncio.Barrier(4)
+        engines = [FakeEngine(meets=all_of_them) for _ in range(4)]
+        loaded = await Dispatcher(engines, update_timeout_s=10).update_weights(UPDATE)
+        assert loaded == WeightsLoaded(policy_version=3, pause_s=0.0)
         assert [engine.version for engine in engines] == [3] * 4
 
     asyncio.run(asyncio.wait_for(body(), 20))

@@ -51,6 +51,7 @@ def test_every_configuration_for_gpus_builds_an_engine(
     assert found["batched_tokens"] == max(4096 if name.endswith("-7b.yaml") else 8192, least)
     assert (found["lora_rank"] is not None) is has_adapters
     assert found["lora_rank"] is None or found["lora_rank"] >= 32
+    assert found["ranks"] == (2 if what == "split over two" or name == "cluster.yaml" else 1)
     is_small = "fp8" in what or name.endswith("-7b.yaml")
     assert found["quantization"] == ("fp8_per_channel" if is_small else None)
     if what == "own arguments":

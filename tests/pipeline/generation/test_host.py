@@ -107,11 +107,11 @@ def test_a_host_that_is_killed_fails_every_call_at_once(host: ChildProcess) -> N
     async def scenario() -> int:
         client = await EngineClient.start(host, start_message())
         child = (await client.call("state"))[2]
-        waiting = asyncio.create_task(client.call("state_for_ever"))
+        waiting = asyncio.create_task(client.call("wait_for_ever"))
         stream = client.stream("count", 1000, 0.05)
         await anext(stream)
         os.kill(client.pid, signal.SIGKILL)
-        with pytest.raises(StageError):
+        with pytest.raises(ProcessGoneError):
             await waiting
         killed = f"process {client.pid} was killed by SIGKILL: .* of memory available"
         with pytest.raises(ProcessGoneError, match=killed):

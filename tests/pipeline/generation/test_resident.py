@@ -84,6 +84,7 @@ def test_a_host_that_is_too_busy_to_answer_is_found_again_later(monkeypatch: pyt
         pid, _ = await keep_one()
         os.kill(pid, signal.SIGSTOP)
         assert await resident.find(0) is None
+        monkeypatch.setattr(client_module, "_CONNECT_TIMEOUT_S", 30.0)
         os.kill(pid, signal.SIGCONT)
         found = await resident.find(0)
         assert found is not None and found.pid == pid

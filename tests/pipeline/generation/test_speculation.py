@@ -61,17 +61,18 @@ tokens_of_a_row = st.lists(st.integers(0, 3), max_size=90)
     recent=st.lists(st.integers(0, 4), max_size=8),
     max_tokens=st.integers(0, 6),
     min_chance=st.sampled_from([0.0, 0.05, 0.4]),
+    max_sequences=st.sampled_from([3, 64]),
 )
 def test_a_draft_is_what_a_loop_over_all_places_finds(
-    rows: Rows, recent: list[int], max_tokens: int, min_chance: float
+    rows: Rows, recent: list[int], max_tokens: int, min_chance: float, max_sequences: int
 ) -> None:
     # Few enough places that none is left uncounted.
     rows = [row[:12] for row in rows]
-    index = HistoryIndex(1 << 20, max_match=MAX_MATCH)
+    index = HistoryIndex(1 << 20, max_match=MAX_MATCH, max_sequences=max_sequences)
     for row in rows:
         index.extend(index.open(b"task", row[:3]), row[3:])
     found = index.propose(b"task", recent, max_tokens, min_chance)
-    expected = brute_force(rows, recent, max_tokens, min_chance) if max_tokens else Draft()
+    expected = brute_force(rows[-max_sequences:], recent, max_tokens, min_chance) if max_tokens else Draft()
     assert found == expected
 
 
@@ -101,6 +102,13 @@ def test_the_most_frequent_continuation_wins_and_the_latest_among_equals() -> No
     assert draft.shares == (2 / 4,)
     index.extend(index.open(b"a", ()), (7, 2))
     assert index.propose(b"a", (7,), 1).token_ids == (2,)
+
+
+def test_the_latest_among_equals_wins_also_where_rows_are_used_again() -> None:
+    index = HistoryIndex(1 << 20, max_sequences=2)
+    for row in ((7, 1), (7, 2), (7, 3)):
+        index.extend(index.open(b"a", ()), row)
+    assert index.propose(b"a", (7,), 1).token_ids == (3,)
 
 
 def test_a_draft_ends_where_its_chance_gets_low() -> None:

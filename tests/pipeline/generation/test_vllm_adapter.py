@@ -71,7 +71,9 @@ def test_every_adapter_reaches_running_and_new_requests_exactly(
         for version in (1, 2):
             model, update = publish_random_adapter(folder, tmp_path / f"{version}", version, seed=version)
             running = asyncio.create_task(write(f"running {version}", 8, 460))
-            await asyncio.sleep(0.15)
+            # Written beside them token by token: when it has ended, they have as many.
+            await write(f"turn {version}", 1, 1)
+            await write(f"gauge {version}", 1, 8)
             loaded = await generator.update_weights(update)
             assert loaded.policy_version == version and loaded.pause_s > 0
             across = [c for c in await running if c.max_policy_version == version]

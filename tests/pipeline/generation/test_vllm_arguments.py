@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import importlib.util
 import shutil
@@ -23,7 +24,7 @@ from configs.techniques import value_at
 from pipeline.cli import train_accelerated
 from pipeline.generation import settings, vllm_arguments
 from pipeline.generation.vllm import cpu_kernels
-from pipeline.generation.vllm.engine import _engine_arguments, shared_cache_bytes
+from pipeline.generation.vllm.engine import VllmEngine, _engine_arguments, shared_cache_bytes
 from pipeline.generation.vllm_arguments import OURS, check_vllm_arguments
 from tests.pipeline import fake_host
 from tests.pipeline.tiny_model import save_model
@@ -55,6 +56,27 @@ def test_all_that_the_project_sets_is_refused_with_our_setting(monkeypatch: pyte
         for word in setting.replace(",", "").split():
             if "." in word:
                 value_at(Config(), word)
+
+
+def test_every_setting_of_speculation_reaches_the_engine() -> None:
+    speculative = {"enabled": True, "method": "ngram", "num_tokens": 5, "dynamic": False, "history_mb": 0.5}
+    config = Config.model_validate({"acceleration": {"speculative": speculative}})
+    made = settings.engine_settings(config, "model", "cpu")
+    told = _engine_arguments(made).speculative_config
+    assert told is not None and told["num_speculative_tokens"] == 5
+    assert told["num_speculative_tokens_per_batch_size"] == [(1, config.generation.max_num_seqs, 5)]
+    calls: list[tuple[object, ...]] = []
+
+    async def collective_rpc(method: str, args: tuple[object, ...] = ()) -> list[str]:
+        calls.append((method, *args))
+        return [""]
+
+    engine: Any = SimpleNamespace(
+        _cores=(3, 4), _speculation=made.speculation, _engine=SimpleNamespace(collective_rpc=collective_rpc)
+    )
+    assert asyncio.run(VllmEngine._prepare(engine)) == ""
+    assert ("bind_threads", (3, 4)) in calls
+    assert ("begin_speculation", "ngram", 5, False, 2**19) in calls
 
 
 def test_what_the_schema_allows_vllm_knows() -> None:

@@ -70,6 +70,12 @@ def test_what_a_kernel_cannot_do_is_left_to_vllm(
     assert add_norm.supports_args(x, x.contiguous(), weight, 1e-5, variance_size) is suits
 
 
+def test_a_strided_residual_is_left_to_vllm() -> None:
+    x, strided, weight = torch.ones(2, 32), torch.ones(2, 64)[:, ::2], torch.ones(32)
+    add_norm = ir.ops.fused_add_rms_norm.impls[PROVIDER]
+    assert not add_norm.supports_args(x, strided, weight, 1e-5, None)
+
+
 def test_the_kernels_come_first() -> None:
     priority = vllm_cpu_kernels.kernel_priority()
     assert priority.rms_norm[0] == priority.fused_add_rms_norm[0] == PROVIDER

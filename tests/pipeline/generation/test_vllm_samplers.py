@@ -214,13 +214,13 @@ def test_what_is_drafted_for_the_self_test_is_not_counted() -> None:
     assert worker.speculation_counts()["drafted"] == 3.0
 
 
-def test_vllms_own_sampler_is_found_out_on_cpu() -> None:
+def test_vllms_own_sampler_is_found_out_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """When a version of vLLM passes, the reason to replace its sampler is speed alone."""
     CpuPlatform.register_triton_kernel_overrides()
     own = RejectionSampler(Sampler("processed_logprobs"))
-    # Its temperatures lie in uninitialised memory: fill what is handed out next with other numbers.
-    scratch = [torch.full((3072,), 9.0) for _ in range(8)]
-    del scratch
+    # Its temperatures lie in memory that nothing has filled.
+    new_empty = torch.Tensor.new_empty
+    monkeypatch.setattr(torch.Tensor, "new_empty", lambda *given, **more: new_empty(*given, **more).fill_(9))
     assert draft_sampler_fault(own, CPU) != ""
 
 

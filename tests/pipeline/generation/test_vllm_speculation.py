@@ -7,6 +7,7 @@ take seconds; benchmarks.speculation_exactness does the same for every method an
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,15 @@ def test_samples_follow_the_model_before_and_right_after_a_weight_update(
             assert torch.allclose(picked, torch.tensor(completion.logprobs), atol=1e-3)
 
 
+def followers(completions: list[Completion]) -> dict[tuple[int, ...], dict[int, float]]:
+    """By what was written before it, each token that came next, with its probability."""
+    found: dict[tuple[int, ...], dict[int, float]] = {}
+    for one in completions:
+        for index, (token, logprob) in enumerate(zip(one.token_ids, one.logprobs, strict=True)):
+            found.setdefault(one.token_ids[:index], {})[token] = math.exp(logprob)
+    return found
+
+
 def test_greedy_top_k_top_p_stops_and_lengths_hold_under_speculation(engine: RunningEngine) -> None:
     first = write(engine, "greedy", 8, 48, temperature=0.0)
     assert len({completion.token_ids for completion in first}) == 1
@@ -97,9 +107,12 @@ def test_greedy_top_k_top_p_stops_and_lengths_hold_under_speculation(engine: Run
         for completion in write(engine, f"length-{length}", 16, length):
             assert len(completion.token_ids) == len(completion.logprobs) <= length
             assert completion.finish_reason == "stop" or len(completion.token_ids) == length
-    # With two candidates at most, the likelier has at least half of the mass.
-    for completion in write(engine, "narrow", 64, 32, top_k=2, top_p=0.9):
-        assert all(-20 < logprob <= 1e-6 for logprob in completion.logprobs)
+    assert len(followers(write(engine, "wide", 64, 32))[()]) > 2, "what is cut off below is there without"
+    narrow = followers(write(engine, "narrow", 64, 32, top_k=2, top_p=0.9))
+    assert all(len(tokens) <= 2 for tokens in narrow.values())
+    # Of the likeliest alone, or of the two that are left, renormalised.
+    assert sum(narrow[()].values()) == pytest.approx(1.0, abs=1e-3)
+    assert all(sum(tokens.values()) < 1.001 for tokens in narrow.values())
     likely = first[0].text[4:6]
     tokenizer = make_byte_tokenizer()
     for completion in write(engine, "stopped", 8, 48, temperature=0.0, stop=(likely,)):

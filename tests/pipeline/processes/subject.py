@@ -49,6 +49,8 @@ class Worker:
         """As ``note``, once ``release`` was called beside it."""
         self._holds.set()
         assert self._released.wait(60.0)
+        self._holds.clear()
+        self._released.clear()
         return self.note(text)
 
     def wait_for_hold(self) -> bool:

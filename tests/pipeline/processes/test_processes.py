@@ -70,9 +70,11 @@ def test_plain_methods_run_one_after_another_in_another_process(worker: Remote) 
 
 
 def test_a_call_beside_does_not_wait_for_the_one_that_runs(worker: Remote) -> None:
-    running = worker.call("note", "x", 1.0)
+    running = worker.call("hold", "x")
+    assert worker.call("wait_for_hold", is_beside=True).result(WAIT_S)
     assert worker.call("answer", is_beside=True).result(WAIT_S) is True
     assert not running.done()
+    worker.call("release", is_beside=True).result(WAIT_S)
     running.result(WAIT_S)
 
 

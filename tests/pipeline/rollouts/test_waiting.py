@@ -41,13 +41,13 @@ def test_a_deadline_that_passes_is_explained() -> None:
 async def test_renewed_who_waits_has_as_long_again() -> None:
     waiting, clock = Waiting(), asyncio.get_running_loop()
     began = clock.time()
-    task = asyncio.create_task(waiting.until(lambda: False, 0.4, _explain))
+    task = asyncio.create_task(waiting.until(lambda: False, 1.0, _explain))
     await asyncio.sleep(0.2)
     waiting.renew()
     waiting.changed()
     with pytest.raises(TimeoutError):
         await task
-    assert clock.time() - began >= 0.59
+    assert clock.time() - began >= 1.19
 
 
 async def test_a_change_alone_renews_nothing() -> None:
