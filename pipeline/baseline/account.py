@@ -280,6 +280,9 @@ class StepCheckpoints(TrainerCallback):
         finally:
             settings.eos_token_id = stop_ids
         self.tokenizer.save_pretrained(str(folder))
+        for path in folder.glob("*.safetensors"):
+            # As the other files: the library leaves them to their owner alone.
+            path.chmod(0o644)
         self._saved.append(folder)
         while len(self._saved) > self.limit:
             shutil.rmtree(self._saved.pop(0), ignore_errors=True)

@@ -73,6 +73,9 @@ def save_checkpoint(
         else:
             model.save_pretrained(str(partial), state_dict=None if weights is None else dict(weights))
         tokenizer.save_pretrained(str(partial))
+        for path in partial.glob("*.safetensors"):
+            # As the other files: the library leaves them to their owner alone.
+            path.chmod(0o644)
         torch.save(dict(trainer_state), partial / TRAINER_FILE)
         sizes = {str(path.relative_to(partial)): path.stat().st_size for path in _files(partial)}
         (partial / STATE_FILE).write_text(json.dumps({**extra, "files": sizes}, indent=1))

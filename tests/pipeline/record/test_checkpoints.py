@@ -34,6 +34,7 @@ def test_a_checkpoint_is_a_hugging_face_folder_with_the_trainers_state(tmp_path:
     state, extra = load_state(folder)
     assert extra == {"step": 3}
     assert torch.equal(state["optimizer"]["moment"], torch.full((3,), 3.0))  # type: ignore[index]
+    assert (folder / "model.safetensors").stat().st_mode & 0o777 == 0o644
 
 
 def test_the_latest_whole_checkpoint_wins(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
