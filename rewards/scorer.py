@@ -156,6 +156,8 @@ class Scorer:
             score = custom.score(task, item.text, item.code) if item.needs(custom.name) else None
             if score is not None:
                 breakdown[custom.name] = score
+        if not any(item.needs(name) for name in breakdown):
+            return infra_error(f"{task.task_id}: no reward with a weight has an opinion on this answer", 0.0)
         return RewardResult(
             reward=item.rules.combine(breakdown),
             breakdown=breakdown,

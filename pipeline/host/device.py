@@ -60,14 +60,15 @@ def choose_device(config: Config) -> str:
     return config.runtime.device
 
 
-def for_device(config: Config, device: str) -> Config:
+def for_device(config: Config, device: str, *, is_here: bool = True) -> Config:
     """``config`` with ``training.bf16``, ``generation.dtype``, ``quantization`` and rows' lengths decided.
 
     The host begins thousands of kernels for a row: where rows are short, a GPU waits for it.
     Emulated bf16 products take four times as long as fp32 ones (torch 2.13, AVX-512 without its bf16 part).
-    On a cluster both are bf16 and nothing is in 8 bits: what the other nodes have is not known here.
+    On a cluster, and on a card of another machine, which ``is_here`` tells, both are bf16 and nothing is in 8
+    bits: what is there is not known here.
     """
-    is_bf16 = config.cluster.is_joined or has_bf16(device)
+    is_bf16 = not is_here or config.cluster.is_joined or has_bf16(device)
     changes: dict[str, Any] = {}
     if config.training.bf16 is None:
         changes["training"] = config.training.model_copy(update={"bf16": is_bf16})

@@ -20,7 +20,7 @@ from configs.yaml_text import parse_value
 from curriculum.sources import load_tasks
 from pipeline.evaluation.heldout import heldout_tasks
 from pipeline.evaluation.sound_tasks import sound_tasks, tasks_that_fit
-from pipeline.host.device import choose_device, for_device, torch_sees_gpu
+from pipeline.host.device import choose_device, for_device, num_gpus, torch_sees_gpu
 from pipeline.host.limits import memory
 from pipeline.host.shares import engine_share, takes_turns
 from pipeline.models.find import local_folder
@@ -29,6 +29,7 @@ from pipeline.planning.memory_estimate import (
     ASLEEP,
     CUDA_CONTEXT,
     ProcessMemory,
+    engine_parts,
     find_shape,
     kv_tokens,
     may_sleep,
@@ -72,7 +73,9 @@ def run_dry(
         machine = Machine(host_bytes=None, gpu_bytes=machine.gpu_bytes)
     shape = find_shape(config.model)
     device = intended_device(config, machine)
-    config = for_device(config, device)
+    config = for_device(config, device, is_here=gpu_memory is None)
+    if gpu_memory is None:
+        config = _as_placed(config, device)
     limit = chosen_limit(config, shape, device, machine)
     is_here = gpu_memory is None and not config.cluster.is_joined
     print("\n".join(_head(config, device, limit)))
@@ -127,6 +130,14 @@ def intended_device(config: Config, machine: Machine) -> str:
     return config.runtime.device if config.runtime.device != "auto" else choose_device(config)
 
 
+def _as_placed(config: Config, device: str) -> Config:
+    """``config`` with runtime.placement split where this machine has GPUs enough for that."""
+    num_wanted = config.runtime.trainer_ranks + config.generation.num_engines
+    if config.cluster.is_joined or config.runtime.placement != "auto" or num_gpus(device) < num_wanted:
+        return config
+    return config.model_copy(update={"runtime": config.runtime.model_copy(update={"placement": "split"})})
+
+
 def chosen_limit(config: Config, shape: ModelShape | None, device: str, machine: Machine) -> MicroBatchLimit:
     """What micro-batches a run would choose, were nothing else on ``machine``."""
     asked, *_ = every = limits(config)
@@ -137,7 +148,7 @@ def chosen_limit(config: Config, shape: ModelShape | None, device: str, machine:
     if device == "cpu":
         others = _host_bytes(found) - sum(trainer_parts(config, shape, device, asked).values())
     else:
-        others = CUDA_CONTEXT + _engine_bytes(config, room)
+        others = CUDA_CONTEXT + _engine_bytes(config, shape, room)
     return every[fitting(config, shape, device, room - others)]
 
 
@@ -156,11 +167,16 @@ def expected_faults(
         return faults
     trainer = next(process for process in every if process.name == "trainer")
     share = engine_share(config, beside_trainer=shares_gpu(config))
-    left = machine.gpu_bytes - _engine_bytes(config, machine.gpu_bytes)
+    left = machine.gpu_bytes - _engine_bytes(config, shape, machine.gpu_bytes)
     # Between its steps, that is.
     kept = sum(value for name, value in trainer.gpu.items() if name not in ("activations", "logits"))
     beside = (1.0 - share) * machine.gpu_bytes
-    if trainer.gpu_bytes > left:
+    if trainer.gpu_bytes > left and not (shares_gpu(config) and config.generation.engine == "vllm"):
+        faults.append(
+            f"memory: the trainer needs about {trainer.gpu_bytes / _GB:.1f} GB of a GPU, and has "
+            f"{left / _GB:.1f} GB; {_smaller(config, device)}"
+        )
+    elif trainer.gpu_bytes > left:
         faults.append(
             f"generation.gpu_memory_utilization: value {share:g}: it leaves the trainer "
             f"{left / _GB:.1f} GB of the GPU, and it needs about {trainer.gpu_bytes / _GB:.1f} GB; "
@@ -173,7 +189,8 @@ def expected_faults(
             "it lower, or set lora.enabled: true"
         )
     longest = max_engine_length(config)
-    if kv_tokens(config, shape, _cache_bytes(every)) < longest:
+    reserves = config.generation.engine == "vllm"
+    if reserves and kv_tokens(config, shape, _cache_bytes(every)) < longest:
         faults.append(
             f"generation.gpu_memory_utilization: value {share:g}: of {share * machine.gpu_bytes / _GB:.1f} "
             f"GB the weights leave no room for one sequence of {longest} tokens; set it higher"
@@ -186,10 +203,12 @@ def _takes_turns(config: Config) -> bool:
     return may_sleep(config) and takes_turns(config)
 
 
-def _engine_bytes(config: Config, gpu_bytes: float) -> float:
+def _engine_bytes(config: Config, shape: ModelShape, gpu_bytes: float) -> float:
     """What an engine holds of a trainer's GPU while that one works."""
     if not shares_gpu(config):
         return 0.0
+    if config.generation.engine != "vllm":
+        return sum(engine_parts(config, shape, "cuda", gpu_bytes).values())
     return ASLEEP if _takes_turns(config) else engine_share(config, beside_trainer=True) * gpu_bytes
 
 

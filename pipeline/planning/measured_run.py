@@ -25,8 +25,8 @@ _LIMITING_SHARE = 0.6
 # Metrics that a run may log of work that gained nothing, and the words for them.
 _WASTE = {
     "train/padding_share": "of the tokens in the trainer's rows were padding",
-    "train/skipped_share": "of the samples had no signal and were left out of the forward",
-    "rollout/zero_signal_share": "of the groups had rewards that are all equal",
+    "train/skipped_share": "of the samples had nothing to learn from and were left out of the forward",
+    "rollout/zero_signal_share": "of the groups had no signal (in a warm start: no answer that passed)",
     "rollout/truncated_share": "of the completions hit generation.max_completion_length",
     "rollout/infra_error_share": "of the rollouts could not be scored",
     "rewards/cache_hit_rate": "of the verdicts came from the cache",
@@ -162,21 +162,26 @@ def _hardware_of(folder: Path) -> Mapping[str, object]:
 
 
 def _steady_rows(folder: Path) -> Rows:
-    """The metrics of the steps that tell what stages cost: not the first, and none that generated nothing.
+    """Metrics of the steps that tell what stages cost: not the first, nor those after the last generation.
 
+    Where stages work in turn, a step that generates is a block with those behind it; whole blocks count.
     Raises ValueError where there are none.
     """
     metrics = folder / "metrics.jsonl"
     rows = read_metrics(metrics) if metrics.is_file() else []
     # The last steps train what earlier ones generated: nothing shares their device any more.
     counted = ("train/seconds", "generation/tokens", "generation/seconds")
-    rows = [row for row in rows if all(row.get(name) for name in counted)][_NUM_SKIPPED:]
-    if not rows:
+    writing = [number for number, row in enumerate(rows) if all(row.get(name) for name in counted)]
+    writing = writing[_NUM_SKIPPED:]
+    if not writing:
         raise ValueError(
             f"{metrics}: has no step after the first that generated as well as trained (the last steps train "
             "what was written before); let a run train more steps"
         )
-    return rows
+    first, last = writing[0], writing[-1]
+    # The last block may not be whole.
+    is_in_turn = len(writing) > 1 and len(writing) < last - first + 1
+    return rows[first : last if is_in_turn else last + 1]
 
 
 def _mean(rows: Rows, name: str) -> float | None:

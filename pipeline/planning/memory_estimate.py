@@ -75,6 +75,8 @@ def engine_parts(config: Config, shape: ModelShape, device: str, gpu_bytes: floa
     if generation.quantization != "none":
         # Embedding and output head stay as they are.
         weights -= (shape.num_parameters - embedding_parameters(shape)) * (width - 1) / ranks
+    if device != "cpu" and generation.engine != "vllm":
+        return {"weights": weights, "KV cache": _kv_cache_bytes(config, shape)}
     if device != "cpu":
         reserved = engine_share(config, beside_trainer=shares_gpu(config)) * (gpu_bytes or 0.0)
         parts = {"weights": weights, "an update": _update_bytes(config, shape)}

@@ -129,10 +129,12 @@ def _entropy(rows: Sequence[Row], config: Config) -> str | None:
     values = _last(rows, "train/entropy")
     if not values or max(values) >= 0.01:
         return None
-    rate = config.training.learning_rate
+    rate, grpo = config.training.learning_rate, config.grpo
+    clips = grpo.loss_type != "cispo" and grpo.importance_sampling_mode == "none"
+    is_low = clips and max(grpo.epsilon, grpo.epsilon_high or 0.0) < 0.28
     return (
         f"the policy's entropy is {max(values):.3g} nats: it has stopped to try anything; lower "
-        f"training.learning_rate ({rate:g}) to {rate / 3:.1g}, or set grpo.epsilon_high to 0.28"
+        f"training.learning_rate ({rate:g}) to {rate / 3:.1g}{', or set grpo.epsilon_high to 0.28' * is_low}"
     )
 
 

@@ -30,6 +30,7 @@ class Alarms:
         # Measured in few steps: two of them may lie further apart.
         self._measured: list[Row] = []
         self._ringing: set[Rule] = set()
+        self._num_steps = 0
         for row in before:
             self._enter(row)
 
@@ -46,6 +47,10 @@ class Alarms:
         return fresh
 
     def _enter(self, metrics: Row) -> None:
+        self._num_steps += 1
+        if self._num_steps <= self._config.grpo.warm_start_steps:
+            # There it says that no answer passed, and rewards may differ.
+            metrics = {**metrics, "rollout/zero_signal_share": None}
         self._rows.append(metrics)
         if metrics.get("eval/pass_at_1") is not None:
             self._measured.append(metrics)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from configs.command_line import make_parser, run_command
+from pipeline.record.draw_states import NONE_PASSED
 from pipeline.record.ledger_tables import reading
 
 _MAX_SHOWN = 20
@@ -191,10 +192,14 @@ _RULES = (
         rule="a draw that was replaced for want of signal had none, and was dropped",
         noun="replaced draws",
         count="SELECT COUNT(*) FROM gated",
-        broken="""
+        broken=f"""
             SELECT 'draw ' || draw_id || ' has ' || COUNT(DISTINCT reward) || ' different rewards'
             FROM gated JOIN draws USING (draw_id) JOIN rollouts USING (draw_id, attempt)
-            GROUP BY draw_id HAVING COUNT(DISTINCT reward) != 1
+            WHERE COALESCE(reason, '') != '{NONE_PASSED}' GROUP BY draw_id HAVING COUNT(DISTINCT reward) != 1
+            UNION ALL
+            SELECT 'draw ' || draw_id || ' has an answer that passed'
+            FROM gated JOIN draws USING (draw_id) JOIN rollouts USING (draw_id, attempt)
+            WHERE reason = '{NONE_PASSED}' GROUP BY draw_id HAVING MAX(passed)
             UNION ALL
             SELECT 'draw ' || draw_id || ' is ' || status FROM gated JOIN draws USING (draw_id)
             WHERE status != 'dropped'

@@ -45,6 +45,9 @@ from typing import Final
 
 from pipeline.host.spans import GIVEN_UP, TRAINER, WAITING
 
+# Of a group that is replaced in a warm start, though its rewards differ.
+NONE_PASSED: Final = "no signal: no answer passed, and a warm start learns from those alone"
+
 
 class DrawState(StrEnum):
     """Where a draw is in its life."""

@@ -29,7 +29,7 @@ from pipeline.messages import (
     gated_of,
     is_flat,
 )
-from pipeline.record.draw_states import DrawState
+from pipeline.record.draw_states import NONE_PASSED, DrawState
 from pipeline.record.metrics import finite_or_none
 from pipeline.weights.receipts import code_of
 from rewards.result import RewardResult
@@ -221,6 +221,8 @@ def note_gated(database: sqlite3.Connection, group: RolloutGroup, step: int) -> 
         "INSERT INTO gated VALUES (?, ?, ?, ?)", (group.draw_id, step, gated.num_tokens, gated.num_solved)
     )
     rewards = [rollout.result.reward for rollout in group.rollouts if not rollout.result.is_infra_error]
+    if len(set(rewards)) > 1:
+        return NONE_PASSED
     return f"no signal: all {len(rewards)} rewards are {rewards[0]:g}"
 
 

@@ -38,7 +38,11 @@ METRICS = (
         "",
         "correlation of the reward with the share of tests that passed",
     ),
-    Metric("rollout/zero_signal_share", "", "share of groups whose rewards are all equal"),
+    Metric(
+        "rollout/zero_signal_share",
+        "",
+        "share of groups with one reward; in a warm start: where none passed",
+    ),
     Metric("rollout/syntax_failure_share", "", "share of completions that do not compile"),
     Metric("rollout/infra_error_share", "", "share of rollouts that could not be scored"),
     Metric(
@@ -103,7 +107,11 @@ METRICS = (
         "tokens",
         "completion tokens not computed again: their group begins with them, or has the same completion",
     ),
-    Metric("train/skipped_samples", "samples", "samples without advantage, which were not computed"),
+    Metric(
+        "train/skipped_samples",
+        "samples",
+        "samples without advantage, or all masked: not computed",
+    ),
     Metric("train/skipped_share", "", "share of the samples that were skipped so"),
     Metric("train/pack_ratio", "", "share of token_packing.max_tokens that the rows hold; 0: padded"),
     Metric("train/gpu_memory_gb", "GB", "most memory that the trainer held on its (first) GPU in the step"),

@@ -340,6 +340,15 @@ def test_a_repeated_program_comes_from_the_cache_with_the_same_verdict(sandbox: 
     assert cache.counts.saved_s == pytest.approx(first.seconds)
 
 
+def test_an_answer_on_which_no_reward_has_an_opinion_is_not_judged() -> None:
+    """As in TRL: a 0 would enter the statistics of its group."""
+    weights = RewardWeights(syntax=0, lint=0, complexity=0, tests=0, execution=0)
+    specs = [f"{__name__}:has_no_opinion", f"{__name__}:is_short"]
+    alone = score_with(RewardsConfig(weights=weights, custom=specs[:1]), HONEST)
+    assert alone.is_infra_error and "no reward with a weight has an opinion" in alone.detail
+    assert score_with(RewardsConfig(weights=weights, custom=specs), HONEST).reward == 1.0
+
+
 def test_custom_rewards_see_the_text_so_nothing_is_taken_from_the_cache_or_kept() -> None:
     cache, sandbox = RewardCache(100), FakeSandbox(Outcome.PASS, 4)
     with Scorer(

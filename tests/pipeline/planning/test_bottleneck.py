@@ -80,7 +80,7 @@ def test_work_for_nothing_is_told(tmp_path: Path) -> None:
     assert found.wasted == pytest.approx(
         {
             "of the tokens in the trainer's rows were padding": 0.4,
-            "of the groups had rewards that are all equal": 0.25,
+            "of the groups had no signal (in a warm start: no answer that passed)": 0.25,
         }
     )
     assert found.waited_s == pytest.approx(0.125)

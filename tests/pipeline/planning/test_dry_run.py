@@ -14,6 +14,7 @@ from configs.load import profiles, resolve
 from configs.schema import Config, ModelConfig
 from pipeline.cli import _card_of, train_accelerated
 from pipeline.host.device import for_device
+from pipeline.planning import dry_run
 from pipeline.planning.dry_run import Machine, chosen_limit, expected_faults, this_machine
 from pipeline.planning.memory_estimate import engine_parts, find_shape, kv_tokens, processes, read_shape
 from pipeline.training.memory import BYTES, MicroBatchLimit, ModelShape, limits, trainer_parts
@@ -167,6 +168,31 @@ def test_a_trainer_that_has_the_card_to_itself_counts_on_what_the_sleeping_engin
     # On a cluster each has a card of its own.
     own, faults, host = _on_a_card(model, 20.0, address="auto", gpu_memory_utilization=0.8)
     assert own == asked and faults == [] and host == 0.0
+
+
+@pytest.mark.usefixtures("known_models")
+def test_a_card_that_is_elsewhere_computes_in_bf16(capsys: pytest.CaptureFixture[str]) -> None:
+    config = for_device(Config(), "cuda", is_here=False)
+    assert config.training.bf16 and config.generation.dtype == "bfloat16"
+    model = ("--model", "Qwen/Qwen2.5-Coder-7B-Instruct", "--set", "lora.enabled=true")
+    assert train_accelerated([*model, "--dry-run", "--gpu-memory", "48"]) == 0, capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("known_models")
+def test_an_engine_that_reserves_nothing_leaves_its_trainer_the_rest() -> None:
+    model = "Qwen/Qwen2.5-Coder-0.5B-Instruct"
+    shared, faults, _ = _on_a_card(model, 20.0, engine="transformers")
+    assert shared == limits(Config())[0] and faults == []
+    _, faults, _ = _on_a_card(model, 8.0, engine="transformers")
+    assert len(faults) == 1 and faults[0].startswith("memory: the trainer needs about")
+    assert "gpu_memory_utilization" not in faults[0]
+
+
+def test_on_cards_enough_of_this_machine_the_stages_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dry_run, "num_gpus", lambda device: 2)
+    assert dry_run._as_placed(Config(), "cuda").runtime.placement == "split"
+    two = Config.model_validate({"generation": {"num_engines": 2}})
+    assert dry_run._as_placed(two, "cuda").runtime.placement == "auto"
 
 
 @pytest.mark.usefixtures("known_models")

@@ -164,6 +164,21 @@ def test_the_costs_of_a_run_are_those_of_its_metrics(tmp_path: Path) -> None:
     assert run.is_shared and not run.is_gpu
 
 
+def test_the_costs_of_stages_in_turn_are_those_of_whole_blocks(tmp_path: Path) -> None:
+    """Every second step generates for two, and the trainer waits; the last block has lost its second step."""
+    folder = write_run(tmp_path / "run", 8)
+    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    for number, row in enumerate(rows):
+        is_writing = number in (0, 1, 3, 5, 7)
+        row |= {"train/seconds": 4.0, "generation/tokens": 6400.0 * is_writing}
+        row |= {"generation/seconds": 4.0 * is_writing, "step/seconds": 4.0 + 4.0 * is_writing}
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    run = read_run(folder)
+    assert run.num_steps == 6
+    assert (run.generation_s, run.training_s, run.step_s) == pytest.approx((2.0, 4.0, 6.0))
+
+
 def plan_by_command(capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[int, str, str]:
     status = cli.train_accelerated(list(flags))
     output = capsys.readouterr()

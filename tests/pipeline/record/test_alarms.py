@@ -275,6 +275,31 @@ def test_a_score_that_pays_for_all_tests_only_says_nothing_of_single_ones(
     assert told[step] == ["no test is ever passed"]
 
 
+def test_steps_of_a_warm_start_in_which_no_answer_passes_are_no_groups_without_differences() -> None:
+    alarms = Alarms(Config.model_validate({"grpo": {"warm_start_steps": 4}}), shares_device=False)
+    row = GOOD | FAULTS["no differences in any group"][0]
+    told = [[rule.name for rule, _ in alarms.step(row)] for _ in range(4 + WINDOW)]
+    assert told == [[]] * (3 + WINDOW) + [["no differences in any group"]]
+
+
+@pytest.mark.parametrize(
+    ("grpo", "is_advised"),
+    [
+        ({}, True),
+        ({"epsilon_high": 0.28}, False),
+        ({"importance_sampling_mode": "token_truncate"}, False),
+        ({"loss_type": "cispo", "epsilon_high": 5.0}, False),
+    ],
+)
+def test_a_wider_clipping_range_is_advised_where_it_would_do_something(
+    grpo: dict[str, object], is_advised: bool
+) -> None:
+    alarms = Alarms(Config.model_validate({"grpo": grpo}), shares_device=False)
+    row = GOOD | FAULTS["entropy has collapsed"][0]
+    *_, ((_, text),) = (alarms.step(row) for _ in range(WINDOW))
+    assert ("grpo.epsilon_high" in text) == is_advised
+
+
 def test_what_was_not_measured_rings_nothing() -> None:
     alarms = Alarms(Config(), shares_device=False)
     assert [alarms.step({}) for _ in range(5)] == [[]] * 5

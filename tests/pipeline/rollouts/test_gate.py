@@ -6,7 +6,9 @@ import asyncio
 import itertools
 import math
 import random
+import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from curriculum.task import Task
 from pipeline.errors import StageError
 from pipeline.messages import Gated, GenerationRequest, is_flat
 from pipeline.record.audit import audit
-from pipeline.record.draw_states import DrawState
+from pipeline.record.draw_states import NONE_PASSED, DrawState
 from pipeline.record.metrics import read_metrics
 from pipeline.rollouts.batch import group_advantages
 from pipeline.rollouts.buffer import RolloutBuffer
@@ -187,6 +189,25 @@ def test_a_warm_start_trains_on_tasks_that_are_solved_and_replaces_others(tmp_pa
     assert {task_id for step, task_id in held if step <= 4} == {"t0", "t4"}
     lines = read_metrics(run.folder.path / "metrics.jsonl")
     assert all(line["rollout/zero_signal_share"] == 0 for line in lines), "what passed is learned from"
+
+
+def test_what_a_warm_start_replaces_though_its_rewards_differ_is_no_violation(tmp_path: Path) -> None:
+    def none_passes(task: Task, index: int) -> RewardResult:
+        partly = replace(scored(0.1 + 0.1 * index), passed=False)
+        return partly if task.task_id == "t0" else some_flat(task, index)
+
+    config = config_of(max_draws=5.0)
+    warm = config.model_copy(update={"grpo": config.grpo.model_copy(update={"warm_start_steps": 4})})
+    run = FakeRun(tmp_path, warm, score_of=none_passes).train()
+    assert_adds_up(run)
+    found = run.rows("SELECT step, reason FROM gated JOIN draws USING (draw_id) WHERE task_id = 't0'")
+    assert found and {(step <= 4, reason) for step, reason in found} == {(True, NONE_PASSED)}
+    with sqlite3.connect(run.folder.db) as database:
+        draw = "SELECT MIN(draw_id) FROM gated JOIN draws USING (draw_id) WHERE task_id = 't0'"
+        database.execute(f"UPDATE rollouts SET passed = 1 WHERE draw_id = ({draw})")
+    database.close()
+    (told,) = audit(run.folder.path).violations
+    assert "has an answer that passed" in str(told)
 
 
 @pytest.mark.parametrize("seed", range(12))
