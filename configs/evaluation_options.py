@@ -85,8 +85,8 @@ class EvaluationOptions:
         ):
             if value is not None and not _is_int(value, 1):
                 yield wrong_value(flag, value, "a whole number > 0")
-        if not _is_int(self.seed, 0):
-            yield wrong_value("--seed", self.seed, "a whole number >= 0")
+        if not _is_int(self.seed, 0) or self.seed >= 2**31:
+            yield wrong_value("--seed", self.seed, "a whole number >= 0 and < 2**31")
         if not _is_number(self.temperature) or self.temperature < 0:
             yield wrong_value("--temperature", self.temperature, "a number >= 0")
         if not _is_number(self.top_p) or not 0 < self.top_p <= 1:

@@ -103,6 +103,7 @@ def render(config: Config, origins: Mapping[str, str] | None = None) -> str:
     if origins is None:
         return "".join(f"{text}\n" for text, _ in lines)
     width = max((len(text) for text, origin in lines if origin and len(text) <= 60), default=0)
+    lines = [(text, origin and " ".join(origin.split())) for text, origin in lines]
     return "".join(f"{text:<{width}}  # {origin}\n" if origin else f"{text}\n" for text, origin in lines)
 
 

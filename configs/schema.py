@@ -255,6 +255,7 @@ class Config(Section):
         yield from self._reward_problems()
         yield from self._evaluation_problems()
         yield from self._turn_problems()
+        yield from self._warm_start_problems()
 
     def _name_problems(self) -> Iterator[Problem]:
         name = self.output.name
@@ -315,6 +316,11 @@ class Config(Section):
         if max_turns > 1 and not self.execution.enabled:
             allowed = "1 without execution, where no answer is known to fail"
             yield wrong_value("rollouts.max_turns", max_turns, allowed, "execution.enabled")
+
+    def _warm_start_problems(self) -> Iterator[Problem]:
+        if (steps := self.grpo.warm_start_steps) and not self.execution.enabled:
+            allowed = "0 without execution, where no answer is known to pass"
+            yield wrong_value("grpo.warm_start_steps", steps, allowed, "execution.enabled")
 
     def _batch_problems(self) -> Iterator[Problem]:
         if self.completions_per_step % self.grpo.num_generations:

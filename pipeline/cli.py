@@ -35,6 +35,14 @@ if TYPE_CHECKING:
 RUN_CONFIG_NAME = "config.yaml"
 # Beside --watch and --stop-resident: what finds the folder of runs, where none is named.
 _BESIDE_ACTIONS = frozenset({"--watch-port", "--config", "--profile", "--set", "--output-dir"})
+_NOT_BESIDE_PLAN = (
+    "--resume",
+    "--dry-run",
+    "--gpu-memory",
+    "--show-config",
+    "--explain",
+    "--profile-startup",
+)
 _DESCRIPTIONS = {
     "train_accelerated": "Fine-tune a language model to write Python that passes tests.",
     "train_code_grpo": "The synchronous baseline: TRL's GRPOTrainer with the same tasks, rewards and "
@@ -138,8 +146,13 @@ def _watch(arguments: argparse.Namespace) -> int:
 def _plan(arguments: argparse.Namespace) -> int:
     """A plan for the configuration of the command line, or of the run that it is made from."""
     file = arguments.config
+    useless = dict.fromkeys(_NOT_BESIDE_PLAN, "it trains nothing")
     if file is None and isfile(f"{arguments.plan}/{RUN_CONFIG_NAME}"):
         file = f"{arguments.plan}/{RUN_CONFIG_NAME}"
+        useless |= dict.fromkeys(("--profile", "--speedup-mode"), "the run has its own config.yaml")
+    given = {flag.name for flag in given_flags(arguments, "train_accelerated")}
+    faults = {name: f"not used with --plan: {why}" for name, why in useless.items() if name in given}
+    refuse(faults, "without it")
     resolved = _resolve(arguments, file)
     from pipeline.planning.plan import run_plan
 
@@ -166,6 +179,7 @@ def _refuse_useless_flags(arguments: argparse.Namespace) -> None:
             useless["--output-dir"] = "the run keeps its folder"
         if "--config" not in given:
             useless |= dict.fromkeys(("--profile", "--speedup-mode"), "the run has its own config.yaml")
+        useless["--profile-startup"] = "it starts a run of its own"
         faults = {name: f"not used with --resume: {why}" for name, why in useless.items() if name in given}
         refuse(faults, "without it")
 
@@ -240,8 +254,8 @@ def _find_run(arguments: argparse.Namespace) -> str:
         return str(run)
     folder = Path(_resolve(arguments, arguments.config).config.output.dir).expanduser()
     found = sorted(folder.glob(f"*/{RUN_CONFIG_NAME}"), key=lambda file: file.stat().st_mtime_ns)
-    # The second is what --profile-startup leaves.
-    others = (BASELINE_MARK, "startup.json")
+    # What --profile-startup leaves, also where it was ended.
+    others = (BASELINE_MARK, "startup.json", "startup.jsonl")
     runs = [file for file in found if not any(isfile(file.parent / name) for name in others)]
     if not runs:
         fault = f"no run in {folder}" + (

@@ -49,6 +49,7 @@ from pipeline.evaluation.scorers import SandboxScorer, check_sandbox
 from pipeline.evaluation.sound_tasks import sound_tasks, tasks_that_fit
 from pipeline.evaluation.summary import print_summary, write_summary
 from pipeline.generation.start import running_generator
+from pipeline.generation.vllm_arguments import check_vllm_arguments
 from pipeline.handover.command import finish_run, refuse_push
 from pipeline.host.device import check_precision, choose_device, for_device, refuse_unusable_packages
 from pipeline.host.limits import num_oom_kills, why_killed
@@ -71,6 +72,8 @@ _ALLOWED = (
     ("rollouts.max_turns", 1, "has one turn; set it to 1"),
     ("runtime.trainer_ranks", 1, "trains in one process; set it to 1"),
     ("runtime.strict", False, "has no alarms; leave it out"),
+    ("runtime.keep_alive", False, "has the machine to itself while it trains; set it to false"),
+    ("runtime.attach", False, "starts an engine for each measurement; set it to false"),
     ("evaluation.every_steps", None, "measures before and after training only; leave it out"),
 )
 
@@ -88,6 +91,9 @@ def run_baseline(config: Config, verbose: bool) -> int:
     for name, allowed, why in _ALLOWED:
         if (value := value_at(config, name)) != allowed:
             raise ValueError(f"{name}: value {value}: the baseline {why}")
+    if config.cluster.is_joined:
+        value = config.cluster.address
+        raise ValueError(f"cluster.address: value {value}: the baseline trains on this machine; leave it out")
     refuse_damaged_model(config.model.name)
     config = with_absolute_models(config)
     tasks = load_tasks(config.dataset)
@@ -101,6 +107,7 @@ def run_baseline(config: Config, verbose: bool) -> int:
     if config.execution.enabled or heldout:
         check_sandbox(config.execution)
     # Refused before anything is made.
+    check_vllm_arguments(config, device)
     check_precision(config, device)
     refuse_unusable_packages(config, device)
     if (model := local_folder(config.model)) is not None:

@@ -75,7 +75,7 @@ def run_evaluation(options: EvaluationOptions) -> int:
     """
     whole_set = load_named_tasks(options.tasks)
     tasks, known = whole_set[: options.limit], {task.task_id for task in whole_set}
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     execution = ExecutionConfig(
         timeout=options.timeout, allow_unsafe=options.allow_unsafe, modules=list(options.modules)
     )

@@ -120,7 +120,7 @@ def print_summary(path: Path) -> None:
     """Print what summary.json of the run folder ``path`` says."""
     summary = json.loads((path / "summary.json").read_text(encoding="utf-8"))
     evaluation = summary["evaluation"]
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     if evaluation["after"] is not None:
         console.print(
             f"pass@1 on {evaluation['tasks']}: {evaluation['samples_per_task']} samples a task, "
@@ -143,7 +143,7 @@ def print_summary(path: Path) -> None:
     )
     for guard in summary["guards"]:
         console.print(guard if guard.startswith("alarm: ") else f"guard: {guard}", soft_wrap=True)
-    console.print(f"run folder: {path}")
+    console.print(f"run folder: {path}", soft_wrap=True)
 
 
 def guards_of(database: Path, config: Config) -> tuple[str, ...]:

@@ -202,7 +202,8 @@ def _batched_tokens(config: Config, device: str) -> int | None:
     """What the engine reads in one forward; on a GPU vLLM's own choice for a library is 2,048."""
     generation, speculative = config.generation, config.acceleration.speculative
     if device == "cpu":
-        return generation.max_num_batched_tokens
+        asked = generation.max_num_batched_tokens
+        return None if asked is None else max(asked, generation.max_num_seqs)
     # With adapters and drafts a forward has to hold a draft of every sequence.
     least = generation.max_num_seqs * (speculative.num_tokens + 1 if speculative.enabled else 1)
     return max(generation.max_num_batched_tokens or _GPU_BATCHED_TOKENS, least)

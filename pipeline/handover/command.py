@@ -36,10 +36,10 @@ from configs.errors import ConfigError, Problem
 from configs.schema import Config
 from pipeline.errors import StageError, in_short
 from pipeline.handover.card import TrainedModel, trained_model, write_card
-from pipeline.host.files import no_folder, read_object, written_whole
+from pipeline.host.files import KEPT_FOR, no_folder, read_object, written_whole
 from pipeline.models.files import is_adapter_folder
 from pipeline.models.find import adapter_base
-from pipeline.record.checkpoints import KEPT_FOR, find_fault, latest_checkpoint
+from pipeline.record.checkpoints import find_fault, latest_checkpoint
 
 if TYPE_CHECKING:
     import torch

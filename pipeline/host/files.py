@@ -27,11 +27,19 @@ _BEGINNING_S = 60.0
 LOCK_TIMEOUT_S = 1200.0  # longer than a download may take, and what is made of it
 
 
+# What is noted beside a model, and is no part of it: for whom a checkpoint is kept, and its card.
+KEPT_FOR = "kept_for"
+_NOTES = (KEPT_FOR, "README.md")
+
+
 def files_digest(folder: Path, pattern: str = "*") -> str:
-    """Changes with the name, size or time of any file: to read them all would take longer than a start."""
+    """Changes with the name, size or time of any file: to read them all would take longer than a start.
+
+    Notes beside a model do not count.
+    """
     lines = []
     for path in sorted(folder.glob(pattern)):
-        if path.is_file():
+        if path.is_file() and path.name not in _NOTES:
             status = path.stat()
             lines.append(f"{path.relative_to(folder)} {status.st_size} {status.st_mtime_ns}")
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]

@@ -123,24 +123,16 @@ def read_text(path: Path) -> str:
         return ""
 
 
-def explain_full_disk(
-    error: OSError | sqlite3.OperationalError, folder: Path, *, can_resume: bool
-) -> str | None:
+def explain_full_disk(error: OSError | sqlite3.OperationalError, folder: Path, *, advice: str) -> str | None:
     """What to tell the user where ``error`` means that there is no room left below ``folder``; else None.
 
-    ``can_resume`` says whether the run there is kept.
+    ``advice`` says what is lost, and what to do once there is room.
     """
     is_full_file = isinstance(error, OSError) and error.errno in DISK_FULL
     is_full_database = isinstance(error, sqlite3.OperationalError) and error.sqlite_errorname == "SQLITE_FULL"
     if not (is_full_file or is_full_database):
         return None
     usage = shutil.disk_usage(folder)
-    advice = "nothing had begun: make room, then start again"
-    if can_resume:
-        advice = (
-            "nothing was overwritten, the last checkpoint is whole: make room, then go on with: "
-            f"train_accelerated --resume {folder}"
-        )
     return (
         f"no room to write: {error} ({usage.free / 2**20:.0f} MiB of {usage.total / 2**30:.1f} GiB free at "
         f"{folder}); {advice}"

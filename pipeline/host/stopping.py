@@ -36,6 +36,11 @@ class StopRequest:
         self.signal = self.signal or number
         self._asked.set()
 
+    def check(self) -> None:
+        """Raise StoppedError where the run was asked to end."""
+        if self.signal is not None:
+            raise StoppedError
+
     async def guard(self, work: Awaitable[T]) -> T:
         """The result of ``work``, which is cancelled when the run is asked to end first.
 

@@ -132,7 +132,8 @@ def adapter_base(folder: Path) -> Path:
 
     adapter = read_adapter(folder)
     # A built-in model may lie elsewhere than where the adapter was trained.
-    name = Path(adapter.base).name if Path(adapter.base).name in BUILT_IN else adapter.base
+    named, is_there = Path(adapter.base).name, Path(adapter.base).is_dir()
+    name = named if named in BUILT_IN and not is_there else adapter.base
     try:
         return resolve_model(ModelConfig(name=name, revision=adapter.revision))
     except ValueError as error:

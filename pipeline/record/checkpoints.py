@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.host.files import flush, read_object
+from pipeline.host.files import KEPT_FOR, flush, read_object
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,7 +34,6 @@ STATE_FILE = "state.json"
 TRAINER_FILE = "trainer.pt"
 _NAME = re.compile(r"step-(\d+)")
 # In a checkpoint that other runs began with: their folders, a line each.
-KEPT_FOR = "kept_for"
 _TEMPORARY = ".partial-"
 
 _log = logging.getLogger(__name__)
@@ -200,7 +199,9 @@ def keep_for(run_dir: Path, model: Path) -> Path | None:
     """
     for folder in (model, *model.parents):
         is_own = folder.parent == (run_dir / "checkpoints").resolve()
-        if _NAME.fullmatch(folder.name) and folder.parent.name == "checkpoints" and not is_own:
+        # By its state: the folder of the checkpoints may be a link to another name.
+        is_checkpoint = _NAME.fullmatch(folder.name) and (folder / STATE_FILE).is_file()
+        if is_checkpoint and not is_own:
             try:
                 with (folder / KEPT_FOR).open("a+", encoding="utf-8") as file:
                     file.seek(0)

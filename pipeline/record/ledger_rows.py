@@ -297,7 +297,10 @@ def forget_texts(database: sqlite3.Connection, step: int, num_steps: int) -> Non
     Those that were trained on, replaced or could not be scored; only those further back than ``num_steps``
     that no resume could use; looks at what the last checkpoint had not looked at.
     """
-    query = "SELECT COALESCE(MAX(step), 0) FROM steps WHERE checkpoint IS NOT NULL AND step < ?"
+    query = (
+        "SELECT COALESCE(MAX(step), 0) FROM steps"
+        " WHERE checkpoint IS NOT NULL AND status = 'committed' AND step < ?"
+    )
     (before,) = database.execute(query, (step,)).fetchone()
     trained = (
         "SELECT draw_id FROM draws JOIN steps USING (step_id)"

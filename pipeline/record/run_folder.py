@@ -50,7 +50,8 @@ class RunPaths:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.name = path.name
+        # Of "." and of a link it is that of the folder itself.
+        self.name = path.resolve().name
         self.config = path / "config.yaml"
         self.db = path / "run.db"
         self.metrics = path / "metrics.jsonl"

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from configs.conditions import why_not_streamed
 from curriculum.sampler import Sampler
-from pipeline.errors import StageError
+from pipeline.errors import StageError, TrainerLostError
 from pipeline.evaluation.forms import ChatForm
 from pipeline.evaluation.heldout import InLoopEvaluation
 from pipeline.host.device import num_gpus
@@ -149,7 +149,13 @@ class Attempt:
             await self.train()
             await self._context.stop.guard(self.evaluation.finish())
         except StoppedError:
-            await self.save_last()
+            try:
+                await self.save_last()
+            except StageError as error:
+                # Of processes that a terminal's Ctrl-C has ended as well nothing is to be said.
+                if not isinstance(error, TrainerLostError):
+                    self._context.progress.message(f"error: the last step is not saved: {error}")
+                raise
             raise
         finally:
             self.is_running = False

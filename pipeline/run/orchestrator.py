@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from configs.load import render
 from configs.schema import Config
@@ -72,6 +72,13 @@ def run_training(config: Config, resume: str | None, early: Launched) -> int:
     return _Run(job, early, changes).run(resume)
 
 
+def _raise(error: OSError | sqlite3.OperationalError, folder: Path, advice: str) -> NoReturn:
+    """Raise ``error`` again, or StageError with ``advice`` where there is no room left below ``folder``."""
+    if (said := explain_full_disk(error, folder, advice=advice)) is None:
+        raise error
+    raise StageError(said) from error
+
+
 class _Run:
     """One run, from the start of its stages to their end."""
 
@@ -101,17 +108,27 @@ class _Run:
                 )
                 asyncio.run(self._run_until_stopped(is_resumed=resume is not None))
             except (OSError, sqlite3.OperationalError) as error:
-                said = explain_full_disk(error, folder.path, can_resume=folder.is_kept())
-                if said is None:
-                    raise
-                raise StageError(said) from error
+                advice = "nothing had begun: make room, then start again"
+                if folder.is_kept():
+                    advice = (
+                        "nothing was overwritten, the last checkpoint is whole: make room, then go on with: "
+                        f"train_accelerated --resume {folder.path}"
+                    )
+                _raise(error, folder.path, advice)
             finally:
                 progress.close()
             print_summary(folder.path)
             # Imported here: a start need not wait for the hub's library.
             from pipeline.handover.command import finish_run
 
-            finish_run(folder.path, config)
+            try:
+                finish_run(folder.path, config)
+            except OSError as error:
+                advice = (
+                    "the run has ended, and its model is in its last checkpoint: make room, then: "
+                    f"python -m pipeline hand-over {folder.path} OUT"
+                )
+                _raise(error, folder.path, advice)
         return 0
 
     async def _run_until_stopped(self, *, is_resumed: bool) -> None:

@@ -100,8 +100,11 @@ async def running_stages(
     config, device = job.config, job.device
     progress.activity("loading the model")
     model_path = await _found_model(config, device)
-    if (kept := keep_for(folder.path, Path(model_path))) is not None:
-        note("base", f"{kept} is kept for this run, which rests on it")
+    speculative = config.acceleration.speculative
+    drafting = speculative.draft_model if speculative.enabled else None
+    for rests_on in (model_path, *([] if drafting is None else [drafting])):
+        if (kept := keep_for(folder.path, Path(rests_on).resolve())) is not None:
+            note("base", f"{kept} is kept for this run, which rests on it")
     with spans.span("driver", "load the tokenizer, encode the prompts"):
         tokenizer = PromptTokenizer(Path(model_path), trust_remote_code=config.model.trust_remote_code)
         tasks = tasks_that_fit(tokenizer, job.tasks, job.heldout, config, note)

@@ -113,6 +113,8 @@ class StepFeed:
         parts: list[int] = []
         waited_s = 0.0
         while True:
+            # What is there at once is guarded by nothing.
+            self._stop.check()
             started = time.perf_counter()
             self._progress.activity(
                 f"step {step}: waiting for rollouts ({len(groups)} of {num_groups} groups)"
@@ -137,6 +139,7 @@ class StepFeed:
             # Who waits may be cancelled; what is waited for goes on.
             with self._timeline.span(WAITING, f"step {step} waits for the weights before it"):
                 await self._stop.guard(asyncio.shield(after))
+        self._stop.check()
         batch = TrainBatch(step=step, samples=(), part=len(parts))
         with self._timeline.span(TRAINER, f"step {step}: update"):
             # Without guard; it has a deadline of its own.

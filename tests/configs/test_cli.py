@@ -187,9 +187,12 @@ def test_resume_passes_runs_of_the_baseline_over_and_refuses_them_by_name(
         RunFolder.create(output.output, render(output), is_baseline=name == "baseline").close()
     profile = load_config(overrides=[f"output.dir={tmp_path}", "output.name=profile"])
     RunFolder.create(profile.output, render(profile)).close()
-    (tmp_path / "profile" / "startup.json").write_text("{}")
-    assert train_accelerated(["--resume", "--output-dir", str(tmp_path)]) == 0
-    assert stages.calls[-1][1] == str(tmp_path / "mine")
+    for left in ("startup.json", "startup.jsonl"):
+        (tmp_path / "profile" / left).write_text("{}")
+        assert train_accelerated(["--resume", "--output-dir", str(tmp_path)]) == 0
+        assert stages.calls[-1][1] == str(tmp_path / "mine")
+        (tmp_path / "profile" / left).unlink()
+    (tmp_path / "profile" / "startup.jsonl").write_text("{}")
     assert train_accelerated(["--resume", str(tmp_path / "baseline")]) == 2
     assert "baseline is a run of train_code_grpo, which cannot be resumed" in capsys.readouterr().err
     with pytest.raises(ValueError, match="was made by train_code_grpo"):

@@ -36,6 +36,8 @@ def test_a_wrong_value_is_named(rollouts: dict[str, object], field: str) -> None
 def test_without_execution_there_is_no_second_turn() -> None:
     with pytest.raises(ValueError, match=r"rollouts.max_turns: 2 is not allowed.*1 without execution"):
         Config.model_validate({"rollouts": {"max_turns": 2}, "execution": {"enabled": False}})
+    with pytest.raises(ValueError, match=r"grpo.warm_start_steps: 3 is not allowed.*0 without execution"):
+        Config.model_validate({"grpo": {"warm_start_steps": 3}, "execution": {"enabled": False}})
 
 
 def test_feedback_that_nothing_would_be_told_by_is_refused() -> None:

@@ -92,10 +92,10 @@ def held_adapter(manager: Any, rank: int, policy_version: int) -> list[Part[int]
         if not isinstance(layer, LinearBase):
             continue
         first_column = _columns_of(layer).start
-        for index, (name, rows, first_row) in enumerate(_slices(path, layer, packed)):
+        for index, (name, rows, first_row, num_rows) in enumerate(_slices(path, layer, packed)):
             low = module.lora_a_stacked[index][slot, 0, :rank]
             high = module.lora_b_stacked[index][slot, 0, : len(rows), :rank]
-            low_size, high_size = (rank, layer.input_size), (_total_rows(layer, index), rank)
+            low_size, high_size = (rank, layer.input_size), (num_rows, rank)
             stem = f"{PEFT_PREFIX}{name}"
             parts += [
                 _part(f"{stem}{A_END}", low, low_size, (0, first_column), policy_version),
@@ -121,8 +121,8 @@ def _read(parts: Sequence[Part[Tensor]]) -> list[Part[int]]:
 def _linear(name: str, layer: Any, packed: dict[str, list[str]], version: int) -> Iterator[Part[Tensor]]:
     here = _columns_of(layer)
     wanted: dict[range, Tensor] = {}
-    for index, (part_name, rows, first_row) in enumerate(_slices(name, layer, packed)):
-        columns = columns_of(_total_rows(layer, index), layer.input_size, version)
+    for part_name, rows, first_row, num_rows in _slices(name, layer, packed):
+        columns = columns_of(num_rows, layer.input_size, version)
         own = range(max(columns.start, here.start), min(columns.stop, here.stop))
         if own:
             if own not in wanted:
@@ -131,9 +131,7 @@ def _linear(name: str, layer: Any, packed: dict[str, list[str]], version: int) -
             yield Part(f"{part_name}.weight", first_row, here.start, number)
         if layer.bias is not None:
             bias = layer.bias[rows.start : rows.stop]
-            yield _part(
-                f"{part_name}.bias", bias[None], (1, _total_rows(layer, index)), (0, first_row), version
-            )
+            yield _part(f"{part_name}.bias", bias[None], (1, num_rows), (0, first_row), version)
 
 
 def _columns(layer: Any, columns: range, width: int) -> Tensor:
@@ -180,25 +178,23 @@ def _columns_of(layer: Any) -> range:
     return range(layer.tp_rank * width, (layer.tp_rank + 1) * width)
 
 
-def _slices(name: str, layer: Any, packed: dict[str, list[str]]) -> Iterator[tuple[str, range, int]]:
-    """The tensors that ``layer`` is made of: name, its rows here, and which row of the tensor comes first."""
+def _slices(name: str, layer: Any, packed: dict[str, list[str]]) -> Iterator[tuple[str, range, int, int]]:
+    """The tensors that ``layer`` is made of: name, its rows here, which of them is first, of how many."""
     stem, _, last = name.rpartition(".")
     names = [f"{stem}.{one}" if stem else one for one in packed.get(last, [last])]
-    sizes = [layer.output_size]
+    sizes, totals = [layer.output_size], list(getattr(layer, "output_sizes", [layer.output_size]))
     if isinstance(layer, ColumnParallelLinear):
         sizes = list(layer.output_partition_sizes)
+    if isinstance(layer, QKVParallelLinear):
+        heads = layer.total_num_kv_heads
+        totals = [totals[0], heads * layer.head_size, heads * layer.v_head_size]
+    if len(names) == 1 and getattr(layer, "tp_size", 1) == 1:
+        # One tensor in the files as well, as queries, keys and values of Phi-3 are.
+        sizes, totals = [sum(sizes)], [sum(totals)]
     begin = 0
     for index, (one, size) in enumerate(zip(names, sizes, strict=True)):
         place = getattr(layer, "tp_rank", 0) if isinstance(layer, ColumnParallelLinear) else 0
         if isinstance(layer, QKVParallelLinear) and index > 0:
             place //= layer.num_kv_head_replicas
-        yield one, range(begin, begin + size), place * size
+        yield one, range(begin, begin + size), place * size, int(totals[index])
         begin += size
-
-
-def _total_rows(layer: Any, index: int) -> int:
-    """The rows of the whole tensor with that ``index`` in ``layer``."""
-    if isinstance(layer, QKVParallelLinear) and index > 0:
-        return int(layer.total_num_kv_heads * (layer.head_size if index == 1 else layer.v_head_size))
-    sizes = getattr(layer, "output_sizes", [layer.output_size])
-    return int(sizes[index])

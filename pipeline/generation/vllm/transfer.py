@@ -75,6 +75,7 @@ class FileWeightTransferEngine(WeightTransferEngine[WeightTransferInitInfo, File
         self.given: dict[str, int] = {}
         # Whether the model held is the base, but for an adapter; and whether an update loads all of it.
         self._is_adapted_base = self._is_whole = True
+        self._is_cut_off = False
 
     def init_transfer_engine(self, init_info: WeightTransferInitInfo) -> None:
         """Nobody asks for it: a file needs no rendezvous, and who sends is met at the first update."""
@@ -84,7 +85,14 @@ class FileWeightTransferEngine(WeightTransferEngine[WeightTransferInitInfo, File
         initialize_layerwise_reload(self.model)
 
     def receive_weights(self, update_info: FileUpdateInfo) -> None:
-        """Read the tensors and hand them to the model's own loader."""
+        """Read the tensors and hand them to the model's own loader.
+
+        Raises RuntimeError after an update that was cut off: some of its layers are half loaded, and vLLM
+        goes on with them where it was.
+        """
+        if self._is_cut_off:
+            raise RuntimeError("an earlier update was cut off in the middle of a layer")
+        self._is_cut_off = True
         version = update_info.policy_version
         if self.model_config.quantization == "int8":
             # Imported here: it makes itself known to vLLM, which no other engine needs.
@@ -112,6 +120,7 @@ class FileWeightTransferEngine(WeightTransferEngine[WeightTransferInitInfo, File
             # One by one: a card never holds a second copy of the model.
             self._load(file_weights(update_info.path, str(self.device)), version)
         self._is_adapted_base = update_info.kind in ("adapter", "base")
+        self._is_cut_off = False
 
     def _load(
         self, weights: Iterator[tuple[str, Tensor]], version: int, layers: tuple[str, ...] = ("",)

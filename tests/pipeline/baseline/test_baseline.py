@@ -465,6 +465,16 @@ def runnable_config(folder: Path, **sections: Mapping[str, object]) -> Config:
         ({"grpo": {"warm_start_steps": 2}}, "grpo.warm_start_steps: value 2: the baseline has no warm start"),
         ({"rollouts": {"max_turns": 2}}, "rollouts.max_turns: value 2: the baseline has one turn"),
         ({"runtime": {"trainer_ranks": 2}}, "runtime.trainer_ranks: value 2: the baseline trains in one"),
+        (
+            {"runtime": {"keep_alive": True}},
+            "runtime.keep_alive: value True: the baseline has the machine",
+        ),
+        ({"runtime": {"attach": True}}, "runtime.attach: value True: the baseline starts an engine"),
+        (
+            {"cluster": {"address": "auto"}, "runtime": {"device": "cpu"}},
+            "cluster.address: value auto: the baseline trains on this machine",
+        ),
+        ({"generation": {"engine_kwargs": {"no_such": 1}}}, "generation.engine_kwargs.no_such"),
         ({"model": {"loader": "unsloth"}}, "model.loader: value unsloth: the baseline loads models with T"),
         (
             {"lora": {"enabled": True, "load_in_4bit": True}},

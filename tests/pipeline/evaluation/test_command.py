@@ -307,6 +307,7 @@ def test_tasks_of_evalplus_are_counted_on_the_original_inputs_as_well(
         (["--model", "m", "--against", "m"], "--against"),
         (["--model", "m", "--prompt-form", "essay"], '--prompt-form: "essay"'),
         (["--model", "m", "--timeout", "0"], "--timeout: 0"),
+        (["--model", "m", "--seed", str(2**31)], "--seed: 2147483648"),
         (["--model", "m", "--prompt-form", "completion", "--assistant-prefill", ""], "--assistant-prefill"),
         (["--model", "m", "--tasks", "humanevil"], "did you mean humaneval"),
         (["--model", "m", "--tasks", "hf://datasets/a.jsonl"], "hf://datasets/OWNER/NAME"),

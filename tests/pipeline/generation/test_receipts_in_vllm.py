@@ -105,6 +105,22 @@ def test_the_parts_of_two_processes_add_up_to_what_was_published(num_kv_heads: i
     assert [name for name, value in held().items() if value != published[name]] == ["k_proj.weight"]
 
 
+@pytest.mark.parametrize("version", [0, 5])
+def test_queries_keys_and_values_that_are_one_tensor_in_the_files_are_read_as_one(version: int) -> None:
+    """As those of Phi-3 are, and its two projections of the MLP."""
+    rows = [HEADS * HEAD, 2 * HEAD, 2 * HEAD]
+    weight, bias = torch.randn(sum(rows), WIDTH), torch.randn(sum(rows))
+    fused = layer(QKVParallelLinear, 0, weight, bias)
+    fused.output_partition_sizes = fused.output_sizes = rows
+    fused.total_num_kv_heads, fused.head_size, fused.v_head_size = 2, HEAD, HEAD
+    fused.num_kv_head_replicas = fused.tp_size = 1
+    model: Any = nn.ModuleDict({"qkv_proj": fused})
+    model.packed_modules_mapping = {"qkv_proj": ["qkv_proj"]}
+    parts, unread = held_parts(model, version)
+    published = {"qkv_proj.weight": weight, "qkv_proj.bias": bias}
+    assert unread == [] and whole([parts]) == receipt_of(published.items(), version)
+
+
 def test_what_has_no_known_layout_is_not_read() -> None:
     class Experts(nn.Module):
         def __init__(self) -> None:

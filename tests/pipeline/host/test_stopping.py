@@ -129,6 +129,36 @@ def stop_at(run: FakeRun, line: str) -> int:
     return saved
 
 
+def test_several_ranks_whose_groups_are_all_there_end_no_later(tmp_path: Path) -> None:
+    """They finish the part that they have begun, and begin no other."""
+    config = make_config(training={"max_steps": 50}, output={"save_steps": 50}, runtime={"trainer_ranks": 2})
+    run = FakeRun(tmp_path, config)
+    accumulate, step = run.trainer.accumulate, run.trainer.step
+    trained: list[int] = []
+
+    async def ask_in_step_3(batch: TrainBatch) -> None:
+        await accumulate(batch)
+        if batch.step == 3:
+            run.stop.ask(signal.SIGINT)
+
+    async def note(batch: TrainBatch) -> StepResult:
+        trained.append(batch.step)
+        return await step(batch)
+
+    run.trainer.accumulate, run.trainer.step = ask_in_step_3, note  # type: ignore[method-assign]
+
+    async def scenario() -> None:
+        producing = asyncio.create_task(run.producer.run())
+        with pytest.raises(StoppedError):
+            await run.attempt.train()
+        producing.cancel()
+        await asyncio.gather(producing, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(scenario(), 30))
+    run.close()
+    assert trained == [1, 2]
+
+
 def long_run(path: Path) -> FakeRun:
     return FakeRun(path, make_config(training={"max_steps": 50}, output={"save_steps": 50}))
 

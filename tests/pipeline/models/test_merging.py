@@ -15,7 +15,7 @@ from configs.schema import ModelConfig
 from pipeline.handover.command import merge_command as main
 from pipeline.host.files import locked
 from pipeline.models import find
-from pipeline.models.find import resolve_model
+from pipeline.models.find import adapter_base, resolve_model
 from pipeline.models.loading import load_model, load_tokenizer
 from pipeline.models.merging import merge_adapter, merged_weights, read_adapter
 from tests.pipeline.adapter_files import publish_random_adapter
@@ -131,6 +131,16 @@ def test_an_adapter_whose_base_is_gone_is_refused_by_name(base: Path, adapter: P
         ValueError, match=r"model\.name: .*adapter' holds an adapter of .*base': .*no such folder"
     ):
         resolve_model(ModelConfig(name=str(adapter)))
+
+
+def test_a_base_that_is_there_is_the_base_whatever_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tuned copy of a built-in model keeps that one's name."""
+    monkeypatch.setattr("pipeline.models.find.BUILT_IN", {"known": None})
+    tuned = save_model(tmp_path / "known", 1)
+    _, update = publish_random_adapter(tuned, tmp_path / "adapter", 1)
+    assert adapter_base(Path(update.path)) == tuned
 
 
 def test_a_change_below_the_last_bit_of_a_bf16_base_is_kept_in_fp32(base: Path, tmp_path: Path) -> None:

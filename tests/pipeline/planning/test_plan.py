@@ -247,3 +247,14 @@ def test_a_run_of_one_step_says_too_little(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", 1)
     with pytest.raises(ValueError, match="no step after the first that generated as well as trained"):
         read_run(folder)
+
+
+def test_what_a_plan_does_not_read_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(write_run(tmp_path / "run", 5))
+    for flags, reason in (
+        (("--speedup-mode", "conservative"), "the run has its own config.yaml"),
+        (("--resume", folder), "it trains nothing"),
+        (("--dry-run",), "it trains nothing"),
+    ):
+        status, _, err = plan_by_command(capsys, "--plan", folder, *flags)
+        assert status == 2 and f"{flags[0]}: not used with --plan: {reason}" in err

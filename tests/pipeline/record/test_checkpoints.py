@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from pipeline.host.files import files_digest
 from pipeline.record.checkpoints import (
     find_fault,
     keep_for,
@@ -77,6 +78,25 @@ def test_a_checkpoint_that_another_run_began_with_outlasts_its_own(tmp_path: Pat
     assert find_fault(base) is None
     prune_checkpoints(first, 1, newest_step=3)
     assert (base / "merged").is_dir() and not later.exists() and newest.exists()
+
+
+def test_a_base_is_kept_also_where_its_checkpoints_are_a_link_to_another_folder(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    base, newest = save(first, 1), save(first, 2)
+    (first / "checkpoints").rename(tmp_path / "elsewhere")
+    (first / "checkpoints").symlink_to(tmp_path / "elsewhere")
+    assert keep_for(second, base.resolve()) == tmp_path / "elsewhere" / base.name
+    prune_checkpoints(first, 1, newest_step=2)
+    assert base.exists() and newest.exists()
+
+
+def test_a_note_beside_a_model_makes_no_other_model_of_it(tmp_path: Path) -> None:
+    base = save(tmp_path / "first", 1)
+    before = files_digest(base)
+    keep_for(tmp_path / "second", base)
+    assert files_digest(base) == before
+    (base / "model.safetensors").touch()
+    assert files_digest(base) != before
 
 
 def test_checkpoints_of_lost_steps_are_no_ones_and_take_no_place(tmp_path: Path) -> None:

@@ -253,6 +253,22 @@ def test_completions_of_old_steps_are_dropped_where_that_is_asked_for(tmp_path: 
     assert {row["step"] for row in RunReader(run.folder.path).query(tokens)} == {4, 5}
 
 
+def test_steps_of_a_life_that_is_lost_hide_none_from_what_drops_completions(tmp_path: Path) -> None:
+    run = FakeRun(tmp_path, make_config(training={"max_steps": 6}, output={"text_steps": 1, "save_steps": 3}))
+    with sqlite3.connect(run.folder.db) as database:
+        database.execute(
+            "INSERT INTO steps SELECT NULL, run_id, 5, 'rewound', 5, 'step-000005', '{}', '{}', '[]', '{}',"
+            " 0, 0, 0, 0 FROM runs"
+        )
+    database.close()
+    run.train()
+    texts = RunReader(run.folder.path).query(
+        "SELECT DISTINCT step, completion = '' AS is_gone FROM rollouts JOIN draws USING (draw_id, attempt)"
+        " JOIN steps USING (step_id) ORDER BY step"
+    )
+    assert [(row["step"], row["is_gone"]) for row in texts] == [(n, int(n < 6)) for n in range(1, 7)]
+
+
 def test_completions_that_were_replaced_are_dropped_as_well(tmp_path: Path) -> None:
     settings = make_config(
         training={"max_steps": 5},
