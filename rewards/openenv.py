@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import socket
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -125,18 +126,29 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _serve(arguments: argparse.Namespace) -> int:
     tasks, execution = load_named_tasks(arguments.tasks), ExecutionConfig()
+    listener = _listener(arguments.host, arguments.port)
     try:
         sandbox = start_sandbox(execution, len(os.sched_getaffinity(0)))
     except SandboxError as error:
         raise ValueError(str(error)) from None
-    with sandbox:
+    with listener, sandbox:
 
         def session() -> CodeEnvironment:
             return CodeEnvironment(tasks, sandbox, execution, partial=arguments.partial)
 
         application = create_fastapi_app(session, Answer, Told, max_concurrent_envs=256)
-        uvicorn.run(application, host=arguments.host, port=arguments.port, log_level="warning")
+        server = uvicorn.Server(uvicorn.Config(application, log_level="warning"))
+        server.run(sockets=[listener])
     return 0
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """A socket that listens there. Raises ValueError where none can."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except (OSError, OverflowError) as error:
+        raise ValueError(f"--host, --port: {host}:{port} cannot be used ({error}); give another") from error
 
 
 if __name__ == "__main__":

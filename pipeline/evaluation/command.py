@@ -113,6 +113,12 @@ def _folder(model: str, flag: str) -> Path:
         raise ValueError(str(error).replace("model.name", flag, 1)) from error
 
 
+def _in_flags(message: str) -> str:
+    """``message`` with this command's flag in place of a run's settings, which it does not have."""
+    lengths = "generation.max_prompt_length + generation.max_completion_length"
+    return message.replace(lengths, "--max-completion-length, with the longest prompt")
+
+
 def _journal(stem: str) -> Path:
     return Path(f"{stem}_journal.jsonl")
 
@@ -256,7 +262,10 @@ async def _sample_and_score(
     longest += (options.turns - 1) * (options.max_completion_length + MAX_FEEDBACK_LENGTH)
     device = choose_device(config)
     config = engine_config(config, longest, device)
-    refuse_misfit(config, folder, device)
+    try:
+        refuse_misfit(config, folder, device)
+    except ValueError as error:
+        raise ValueError(_in_flags(str(error))) from error
     async with evaluation_generator(config, str(folder)) as generator:
         return await evaluate_tasks(
             generator,
