@@ -48,7 +48,7 @@ def stored_files(folder: Path) -> list[Path]:
     """As ``weight_files``; ValueError where there are none."""
     found = weight_files(folder)
     if not found:
-        raise ValueError(f"adapter: the base model {folder} is no folder with safetensors in it")
+        raise ValueError(f"model: {folder} holds no safetensors, in which weights are read anew")
     return found
 
 
@@ -110,8 +110,9 @@ def experts_of(config: Mapping[str, Any]) -> str | None:
 def refuse_misfit(config: Config, folder: Path, device: str) -> None:
     """Raise ValueError where the model in ``folder``, by its config.json, cannot be used as ``config`` says.
 
-    That is: it is a mixture of experts, which Transformers fuses and publishes under other names; prompt and
-    completion are longer than its context; the KV cache has no room for one sequence.
+    That is: it is a mixture of experts, which Transformers fuses and publishes under other names; its weights
+    are read anew, and are no safetensors; prompt and completion are longer than its context; the KV cache has
+    no room for one sequence.
     """
     file, fields = folder / "config.json", read_object(folder / "config.json")
     if (found := experts_of(fields)) is not None:
@@ -119,6 +120,12 @@ def refuse_misfit(config: Config, folder: Path, device: str) -> None:
             f"model.name: {file} has {found}: mixtures of experts are not supported; choose a dense model"
         )
     generation = config.generation
+    is_merged = config.lora.enabled and (device == "cpu" or generation.engine == "transformers")
+    if (is_merged or config.runtime.keep_alive) and not weight_files(folder):
+        raise ValueError(
+            f"model.name: {folder} holds no safetensors, from which adapters are added to its weights and a "
+            "resident engine (runtime.keep_alive) begins anew: load it with Transformers, and save it again"
+        )
     fields = {**fields, **(fields.get("text_config") or {})}
     longest = max_engine_length(config)
     context = next((fields[name] for name in _CONTEXTS if isinstance(fields.get(name), int)), None)

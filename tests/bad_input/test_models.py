@@ -245,3 +245,21 @@ def test_a_mixture_of_experts_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3_moe", name: 8}), encoding="utf-8")
     with pytest.raises(ValueError, match=rf"model\.name: .*config\.json has {name} = 8.*a dense model"):
         refuse_misfit(load_config(), tmp_path, "cpu")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("lora.enabled=true",),
+        ("lora.enabled=true", "generation.engine=transformers"),
+        ("runtime.keep_alive=true",),
+    ],
+)
+def test_weights_that_are_read_anew_have_to_be_safetensors(settings: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"max_position_embeddings": 8192}')
+    (tmp_path / "pytorch_model.bin").touch()
+    refuse_misfit(load_config(), tmp_path, "cuda")
+    with pytest.raises(ValueError, match=r"model\.name: .* holds no safetensors, from which adapters"):
+        refuse_misfit(load_config(overrides=list(settings)), tmp_path, "cpu")
+    (tmp_path / "model.safetensors").touch()
+    refuse_misfit(load_config(overrides=[*settings, "generation.kv_cache_gb=20"]), tmp_path, "cpu")
