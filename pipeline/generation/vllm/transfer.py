@@ -65,6 +65,7 @@ class FileWeightTransferEngine(WeightTransferEngine[WeightTransferInitInfo, File
     update_info_cls = FileUpdateInfo
 
     _client: WeightClient | None = None
+    _is_cut_off = False
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -75,7 +76,6 @@ class FileWeightTransferEngine(WeightTransferEngine[WeightTransferInitInfo, File
         self.given: dict[str, int] = {}
         # Whether the model held is the base, but for an adapter; and whether an update loads all of it.
         self._is_adapted_base = self._is_whole = True
-        self._is_cut_off = False
 
     def init_transfer_engine(self, init_info: WeightTransferInitInfo) -> None:
         """Nobody asks for it: a file needs no rendezvous, and who sends is met at the first update."""
@@ -92,7 +92,6 @@ class FileWeightTransferEngine(WeightTransferEngine[WeightTransferInitInfo, File
         """
         if self._is_cut_off:
             raise RuntimeError("an earlier update was cut off in the middle of a layer")
-        self._is_cut_off = True
         version = update_info.policy_version
         if self.model_config.quantization == "int8":
             # Imported here: it makes itself known to vLLM, which no other engine needs.
@@ -120,7 +119,6 @@ class FileWeightTransferEngine(WeightTransferEngine[WeightTransferInitInfo, File
             # One by one: a card never holds a second copy of the model.
             self._load(file_weights(update_info.path, str(self.device)), version)
         self._is_adapted_base = update_info.kind in ("adapter", "base")
-        self._is_cut_off = False
 
     def _load(
         self, weights: Iterator[tuple[str, Tensor]], version: int, layers: tuple[str, ...] = ("",)
@@ -131,7 +129,9 @@ class FileWeightTransferEngine(WeightTransferEngine[WeightTransferInitInfo, File
         """
         if self.model_config.quantization is not None:
             weights = noted(weights, version, self.given)
+        self._is_cut_off = True
         self.model.load_weights(pair for pair in weights if pair[0].startswith(layers))
+        self._is_cut_off = False
 
     def finish_weight_update(self) -> None:
         """Pack the layers for the kernels again, tied output heads included."""

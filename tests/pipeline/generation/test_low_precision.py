@@ -120,6 +120,26 @@ def update(
     engine.finish_weight_update()
 
 
+def test_after_an_update_that_was_cut_off_no_other_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM would go on in the layer that is half loaded: the engine has to be replaced."""
+    first, later = (weights_of(seed) for seed in range(2))
+    model = Model(first.items())
+    engine = transfer_engine(model)
+
+    def cut_off(weights: Iterable[tuple[str, Tensor]]) -> None:
+        next(iter(weights))
+        raise ConnectionError("the trainer is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model, "load_weights", cut_off)
+        with pytest.raises(ConnectionError):
+            update(engine, tmp_path / "1.safetensors", later, 1)
+    with pytest.raises(RuntimeError, match="an earlier update was cut off"):
+        update(engine, tmp_path / "2.safetensors", first, 2)
+
+
 def test_an_update_quantises_the_new_weights_as_a_start_does(tmp_path: Path) -> None:
     first, *later = (weights_of(seed) for seed in range(3))
     model = Model(first.items())
