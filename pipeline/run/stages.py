@@ -100,11 +100,7 @@ async def running_stages(
     config, device = job.config, job.device
     progress.activity("loading the model")
     model_path = await _found_model(config, device)
-    speculative = config.acceleration.speculative
-    drafting = speculative.draft_model if speculative.enabled else None
-    for rests_on in (model_path, *([] if drafting is None else [drafting])):
-        if (kept := keep_for(folder.path, Path(rests_on).resolve())) is not None:
-            note("base", f"{kept} is kept for this run, which rests on it")
+    _keep_models(config, folder, model_path, note)
     with spans.span("driver", "load the tokenizer, encode the prompts"):
         tokenizer = PromptTokenizer(Path(model_path), trust_remote_code=config.model.trust_remote_code)
         tasks = tasks_that_fit(tokenizer, job.tasks, job.heldout, config, note)
@@ -187,6 +183,17 @@ def _before_trainer(
         return {generator}
     has_few_cores = len(os.sched_getaffinity(0)) < _MANY_CORES
     return {generator, scorer} if has_few_cores and not is_trainer_first else set()
+
+
+def _keep_models(
+    config: Config, folder: RunFolder, model_path: str, note: Callable[[str, str], None]
+) -> None:
+    """Have the checkpoints of other runs outlast these, in which the model lies, and the one that drafts."""
+    speculative = config.acceleration.speculative
+    drafting = speculative.draft_model if speculative.enabled else None
+    for rests_on in (model_path, *([] if drafting is None else [drafting])):
+        if (kept := keep_for(folder.path, Path(rests_on).resolve())) is not None:
+            note("base", f"{kept} is kept for this run, which rests on it")
 
 
 async def _found_model(config: Config, device: str) -> str:
