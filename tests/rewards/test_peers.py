@@ -188,7 +188,7 @@ def test_a_port_that_cannot_be_had_is_refused_before_anything_starts(tmp_path: P
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         for port in (taken.getsockname()[1], 70_000):
-            command = [programs / "python", "-m", "rewards.openenv", "ladder", "--port", str(port)]
+            command = [str(programs / "python"), "-m", "rewards.openenv", "ladder", "--port", str(port)]
             done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
             assert done.returncode == 2, done.stderr[-3000:]
             assert f"127.0.0.1:{port} cannot be used" in done.stderr and "Traceback" not in done.stderr
