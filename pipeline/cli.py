@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from os.path import isdir, isfile
 from pathlib import Path
@@ -150,9 +150,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     if file is None and isfile(f"{arguments.plan}/{RUN_CONFIG_NAME}"):
         file = f"{arguments.plan}/{RUN_CONFIG_NAME}"
         useless |= dict.fromkeys(("--profile", "--speedup-mode"), "the run has its own config.yaml")
-    given = {flag.name for flag in given_flags(arguments, "train_accelerated")}
-    faults = {name: f"not used with --plan: {why}" for name, why in useless.items() if name in given}
-    refuse(faults, "without it")
+    _refuse_beside("--plan", useless, {flag.name for flag in given_flags(arguments, "train_accelerated")})
     resolved = _resolve(arguments, file)
     from pipeline.planning.plan import run_plan
 
@@ -169,6 +167,12 @@ def _refuse_beside_actions(arguments: argparse.Namespace) -> None:
             refuse(dict.fromkeys(others, fault), f"{action} in a command of its own")
 
 
+def _refuse_beside(action: str, useless: Mapping[str, str], given: Collection[str]) -> None:
+    """Refuse those flags of ``useless`` that are ``given``, each for its reason."""
+    faults = {name: f"not used with {action}: {why}" for name, why in useless.items() if name in given}
+    refuse(faults, "without it")
+
+
 def _refuse_useless_flags(arguments: argparse.Namespace) -> None:
     flags = given_flags(arguments, "train_accelerated")
     given = {flag.name for flag in flags}
@@ -180,8 +184,7 @@ def _refuse_useless_flags(arguments: argparse.Namespace) -> None:
         if "--config" not in given:
             useless |= dict.fromkeys(("--profile", "--speedup-mode"), "the run has its own config.yaml")
         useless["--profile-startup"] = "it starts a run of its own"
-        faults = {name: f"not used with --resume: {why}" for name, why in useless.items() if name in given}
-        refuse(faults, "without it")
+        _refuse_beside("--resume", useless, given)
 
 
 def _train_code_grpo(arguments: argparse.Namespace) -> int:

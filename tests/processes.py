@@ -71,3 +71,18 @@ def all_gone(pids: Iterable[int], timeout_s: float = 30.0) -> bool:
 def none_runs(pids: Iterable[int], timeout_s: float = 30.0) -> bool:
     """Whether these processes end in time; a zombie has ended."""
     return wait_until(lambda: not any(map(is_running, pids)), timeout_s)
+
+
+def printed_under_hash_seeds(program: str) -> set[str]:
+    """All that the Python ``program`` prints in processes that differ in the order of their sets."""
+    return {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[1])},
+            capture_output=True,
+            check=True,
+            text=True,
+            timeout=60,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }

@@ -29,6 +29,7 @@ from configs.schema import Config
 from curriculum.task import Task
 from pipeline.errors import StageError
 from pipeline.host import spans
+from pipeline.host.files import let_others_read
 from pipeline.messages import Completion, RolloutGroup, StepResult
 from pipeline.record.ledger import Ledger
 from pipeline.record.metrics import MetricsWriter, StepRate, log_samples
@@ -280,9 +281,7 @@ class StepCheckpoints(TrainerCallback):
         finally:
             settings.eos_token_id = stop_ids
         self.tokenizer.save_pretrained(str(folder))
-        for path in folder.glob("*.safetensors"):
-            # As the other files: the library leaves them to their owner alone.
-            path.chmod(0o644)
+        let_others_read(folder)
         self._saved.append(folder)
         while len(self._saved) > self.limit:
             shutil.rmtree(self._saved.pop(0), ignore_errors=True)

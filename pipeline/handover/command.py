@@ -36,7 +36,7 @@ from configs.errors import ConfigError, Problem
 from configs.schema import Config
 from pipeline.errors import StageError, in_short
 from pipeline.handover.card import TrainedModel, trained_model, write_card
-from pipeline.host.files import KEPT_FOR, no_folder, read_object, written_whole
+from pipeline.host.files import KEPT_FOR, let_others_read, no_folder, read_object, written_whole
 from pipeline.models.files import is_adapter_folder
 from pipeline.models.find import adapter_base
 from pipeline.record.checkpoints import find_fault, latest_checkpoint
@@ -141,8 +141,7 @@ def _convert(folder: Path, name: str) -> None:
                 key: value.to(dtype) if value.is_floating_point() else value for key, value in tensors.items()
             }
             save_file(converted, path, metadata={"format": "pt"})
-        # The library makes it readable by its owner alone.
-        path.chmod(0o644)
+    let_others_read(folder)
     config = read_object(folder / "config.json")
     config["dtype"] = name
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")

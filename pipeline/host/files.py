@@ -27,8 +27,9 @@ _BEGINNING_S = 60.0
 LOCK_TIMEOUT_S = 1200.0  # longer than a download may take, and what is made of it
 
 
-# What is noted beside a model, and is no part of it: for whom a checkpoint is kept, and its card.
+# In a checkpoint that other runs began with: their folders, a line each.
 KEPT_FOR = "kept_for"
+# What is noted beside a model, and is no part of it: the above, and its card.
 _NOTES = (KEPT_FOR, "README.md")
 
 
@@ -186,6 +187,12 @@ def write_text_atomically(path: Path, text: str) -> None:
         os.fsync(file.fileno())
         temporary.chmod(0o644)
     flush(path.parent)
+
+
+def let_others_read(folder: Path) -> None:
+    """Give weights in ``folder`` the mode of its other files; their library leaves them to their owner."""
+    for path in folder.glob("*.safetensors"):
+        path.chmod(0o644)
 
 
 def flush(path: Path) -> None:

@@ -22,7 +22,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from pipeline.host.files import read_object, written_whole
+from pipeline.host.files import let_others_read, read_object, written_whole
 from pipeline.models.files import (
     A_END,
     ADAPTER_CONFIG,
@@ -167,8 +167,7 @@ def merge_adapter(
                 wanted = dtype if weight.is_floating_point() else None
                 merged[name] = adapter.merged(name, weight, wanted or weight.dtype)
             save_file(merged, partial / path.name, metadata={"format": "pt"})
-            # As the other files: it leaves them to their owner alone.
-            (partial / path.name).chmod(0o644)
+        let_others_read(partial)
     return out
 
 

@@ -22,7 +22,7 @@ from pipeline.evaluation.heldout import heldout_tasks
 from pipeline.evaluation.sound_tasks import sound_tasks, tasks_that_fit
 from pipeline.host.device import choose_device, for_device, num_gpus, torch_sees_gpu
 from pipeline.host.limits import memory
-from pipeline.host.shares import engine_share, takes_turns
+from pipeline.host.shares import engine_share, is_shared, takes_turns
 from pipeline.models.find import local_folder
 from pipeline.models.prompts import PromptTokenizer
 from pipeline.planning.memory_estimate import (
@@ -131,9 +131,11 @@ def intended_device(config: Config, machine: Machine) -> str:
 
 
 def _as_placed(config: Config, device: str) -> Config:
-    """``config`` with runtime.placement split where this machine has GPUs enough for that."""
-    num_wanted = config.runtime.trainer_ranks + config.generation.num_engines
-    if config.cluster.is_joined or config.runtime.placement != "auto" or num_gpus(device) < num_wanted:
+    """``config`` with runtime.placement split where on this machine no trainer shares a GPU."""
+    try:
+        if config.cluster.is_joined or is_shared(config, device, num_gpus(device)):
+            return config
+    except ValueError:  # It is refused for that, in the run's own words.
         return config
     return config.model_copy(update={"runtime": config.runtime.model_copy(update={"placement": "split"})})
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.host.files import KEPT_FOR, flush, read_object
+from pipeline.host.files import KEPT_FOR, flush, let_others_read, read_object
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 STATE_FILE = "state.json"
 TRAINER_FILE = "trainer.pt"
 _NAME = re.compile(r"step-(\d+)")
-# In a checkpoint that other runs began with: their folders, a line each.
 _TEMPORARY = ".partial-"
 
 _log = logging.getLogger(__name__)
@@ -72,9 +71,7 @@ def save_checkpoint(
         else:
             model.save_pretrained(str(partial), state_dict=None if weights is None else dict(weights))
         tokenizer.save_pretrained(str(partial))
-        for path in partial.glob("*.safetensors"):
-            # As the other files: the library leaves them to their owner alone.
-            path.chmod(0o644)
+        let_others_read(partial)
         torch.save(dict(trainer_state), partial / TRAINER_FILE)
         sizes = {str(path.relative_to(partial)): path.stat().st_size for path in _files(partial)}
         (partial / STATE_FILE).write_text(json.dumps({**extra, "files": sizes}, indent=1))

@@ -151,10 +151,11 @@ class Attempt:
         except StoppedError:
             try:
                 await self.save_last()
+            except TrainerLostError:
+                # A terminal's Ctrl-C has ended its processes as well: nothing is to be said of that.
+                raise
             except StageError as error:
-                # Of processes that a terminal's Ctrl-C has ended as well nothing is to be said.
-                if not isinstance(error, TrainerLostError):
-                    self._context.progress.message(f"error: the last step is not saved: {error}")
+                self._context.progress.message(f"error: the last step is not saved: {error}")
                 raise
             raise
         finally:

@@ -72,7 +72,7 @@ def run_training(config: Config, resume: str | None, early: Launched) -> int:
     return _Run(job, early, changes).run(resume)
 
 
-def _raise(error: OSError | sqlite3.OperationalError, folder: Path, advice: str) -> NoReturn:
+def _raise_with_advice(error: OSError | sqlite3.OperationalError, folder: Path, advice: str) -> NoReturn:
     """Raise ``error`` again, or StageError with ``advice`` where there is no room left below ``folder``."""
     if (said := explain_full_disk(error, folder, advice=advice)) is None:
         raise error
@@ -114,7 +114,7 @@ class _Run:
                         "nothing was overwritten, the last checkpoint is whole: make room, then go on with: "
                         f"train_accelerated --resume {folder.path}"
                     )
-                _raise(error, folder.path, advice)
+                _raise_with_advice(error, folder.path, advice)
             finally:
                 progress.close()
             print_summary(folder.path)
@@ -128,7 +128,7 @@ class _Run:
                     "the run has ended, and its model is in its last checkpoint: make room, then: "
                     f"python -m pipeline hand-over {folder.path} OUT"
                 )
-                _raise(error, folder.path, advice)
+                _raise_with_advice(error, folder.path, advice)
         return 0
 
     async def _run_until_stopped(self, *, is_resumed: bool) -> None:

@@ -6,8 +6,6 @@ import logging
 import math
 import pickle
 import random
-import subprocess
-import sys
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +18,7 @@ from rewards.cache_file import CacheFile
 from rewards.digest import canonical, judge_digest, task_digest
 from rewards.result import RewardResult, infra_error
 from sandbox.result import CallTest, Outcome
+from tests.processes import printed_under_hash_seeds
 
 TASK = Task(
     task_id="t/add",
@@ -32,7 +31,6 @@ TASK = Task(
 )
 CHECKED = Task(task_id="t/add", prompt="Write add.", entry_point="add", check_source="def check(f): ...\n")
 CONFIGURATION = ("python 3.11", "ruff 0.1", "L3", "{}")
-ROOT = Path(__file__).parents[2]
 BIG = 10**9
 
 
@@ -125,17 +123,7 @@ def test_a_digest_is_the_same_in_every_process() -> None:
         "from rewards.digest import judge_digest\n"
         "print(KeyMaker((*CONFIGURATION, judge_digest())).key(TASK, 'x = 1').hex())"
     )
-    digests = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            check=True,
-            text=True,
-            timeout=60,
-        ).stdout
-        for seed in ("1", "2")
-    }
+    digests = printed_under_hash_seeds(program)
     assert digests == {KeyMaker((*CONFIGURATION, judge_digest())).key(TASK, "x = 1").hex() + "\n"}
 
 

@@ -46,14 +46,18 @@ class HeldLink:
                 score.set_exception(WorkerLostError("it was killed"))
 
 
-def test_an_items_time_begins_when_no_other_is_before_it_in_its_worker() -> None:
-    link = HeldLink()
-    group = WorkerGroup(
+def group_of(link: HeldLink, timeout_s: float) -> WorkerGroup:
+    return WorkerGroup(
         *(RewardsConfig(), ExecutionConfig(), 1),
         start_worker=lambda *_: link,
-        timeout_s=2.5,
+        timeout_s=timeout_s,
         startup_timeout_s=10.0,
     )
+
+
+def test_an_items_time_begins_when_no_other_is_before_it_in_its_worker() -> None:
+    link = HeldLink()
+    group = group_of(link, 2.5)
 
     async def score_two() -> list[RewardResult]:
         jobs = [asyncio.create_task(group.score(TASK, text)) for text in ("slow", "as slow")]
@@ -68,12 +72,7 @@ def test_an_items_time_begins_when_no_other_is_before_it_in_its_worker() -> None
 
 def test_a_worker_is_told_of_an_item_that_nobody_waits_for_any_more() -> None:
     link = HeldLink()
-    group = WorkerGroup(
-        *(RewardsConfig(), ExecutionConfig(), 1),
-        start_worker=lambda *_: link,
-        timeout_s=30.0,
-        startup_timeout_s=10.0,
-    )
+    group = group_of(link, 30.0)
 
     async def cancel_the_second() -> RewardResult:
         first, second = (asyncio.create_task(group.score(TASK, text)) for text in ("slow", "unwanted"))

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from curriculum.__main__ import main
 from tests.bad_input.harness import Case, refuse
-
-ROOT = Path(__file__).parents[3]
+from tests.processes import printed_under_hash_seeds
 
 GOOD = {
     "task_id": "double",
@@ -142,17 +139,7 @@ def test_the_key_of_a_task_is_the_same_in_every_process() -> None:
         "assert len(sets) > 3\n"
         "print([_key(task, {'aa', 'b', 'cc'}) for task in sets])"
     )
-    keys = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            check=True,
-            text=True,
-            timeout=60,
-        ).stdout
-        for seed in ("1", "2", "3")
-    }
+    keys = printed_under_hash_seeds(program)
     assert len(keys) == 1
 
 
