@@ -39,7 +39,7 @@ $(INSTALLED): pyproject.toml requirements/$(DEVICE).txt $(OVERRIDES)
 	@touch $@
 
 train: $(INSTALLED)
-	$(BIN)/train_accelerated --speedup-mode balanced $(TRAIN_CONFIG) $(ARGS)
+	$(BIN)/train_accelerated $(TRAIN_CONFIG) $(ARGS)
 
 baseline: $(INSTALLED)
 	$(BIN)/train_code_grpo $(TRAIN_CONFIG) $(ARGS)

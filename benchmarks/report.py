@@ -134,14 +134,15 @@ def other_circumstances(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> l
 
     What the earlier one does not say it has in common: it is of an earlier version.
     """
-    then, here = (
-        {
-            **{name: one["hardware"][name] for name in _OF_A_PROCESSOR if name in one["hardware"]},
-            **one.get("versions", {}),
-        }
-        for one in (earlier, now)
-    )
+    then, here = comparable(earlier), comparable(now)
     return differing(then, {name: here.get(name) for name in then})
+
+
+def comparable(one: Mapping[str, Any]) -> dict[str, Any]:
+    """What results must have in common: of ``circumstances`` the processor and the versions."""
+    hardware = one["hardware"]
+    processor = {name: hardware[name] for name in _OF_A_PROCESSOR if name in hardware}
+    return {**processor, **one.get("versions", {})}
 
 
 def rows_of(run: Path, query: str) -> list[tuple[Any, ...]]:

@@ -174,6 +174,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--sequences", type=positive, default=32, help="sequences that are written at once (%(default)s)"
     )
     given: argparse.Namespace = parser.parse_args(arguments)
+    if len({run.name for run in given.runs}) < len(given.runs):
+        print("error: runs: two folders have one name, under which a result stands", file=sys.stderr)
+        return 2
     try:
         folder = str(resolve_model(load_finished(given.runs[0] / "config.yaml").model))
         rates = machine_rates(folder)

@@ -93,7 +93,12 @@ def table(result: Mapping[str, Any]) -> str:
 
 
 def _repaired_more(base: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, float] | None:
-    """How much more of its failed answers ``found`` repairs than ``base``; None where none failed."""
+    """How much more of its failed answers ``found`` repairs than ``base``; None where none failed.
+
+    So it is for a result of an earlier version, which has no account of them.
+    """
+    if "repairs" not in base or "repairs" not in found:
+        return None
     before, after = (task_counts(one["repairs"]) for one in (base, found))
     return asdict(share_difference(before, after)) if before and after else None
 
@@ -113,7 +118,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--turns", type=positive, default=2, help="answers at most (%(default)s)")
     parser.add_argument("--samples", type=positive, default=1, help="first answers of a task (%(default)s)")
-    return parser.parse_args(arguments)
+    given = parser.parse_args(arguments)
+    if given.turns < 2:
+        parser.error(f"--turns: {given.turns} is not allowed; allowed: 2 or more")
+    return given
 
 
 if __name__ == "__main__":

@@ -25,8 +25,18 @@ FAILED = 1
 USER_ERROR = 2
 INTERRUPTED = 130
 # What the extra train brings.
-_OF_MODELS = ("filelock", "numpy", "ray", "rich", "safetensors", "torch", "transformers", "trl", "vllm")
+_OF_MODELS = (
+    *("filelock", "httpx", "huggingface_hub", "jinja2", "markupsafe", "numpy", "peft", "ray", "rich"),
+    *("safetensors", "starlette", "torch", "transformers", "trl", "uvicorn", "vllm"),
+)
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def not_installed(missing: ModuleNotFoundError) -> str | None:
+    """What to install, where the module that is ``missing`` comes with the models; else None."""
+    if (missing.name or "").partition(".")[0] not in _OF_MODELS:
+        return None
+    return f"{missing.name} is not installed: models need pip install 'code-grpo[cpu]', or [gpu]"
 
 
 class Parser(argparse.ArgumentParser):
@@ -92,9 +102,8 @@ def run_command(
             return end.status
         return _report(end, FAILED, arguments.verbose)
     except ModuleNotFoundError as missing:
-        if (missing.name or "").partition(".")[0] not in _OF_MODELS:
+        if (words := not_installed(missing)) is None:
             raise
-        words = f"{missing.name} is not installed: models need pip install 'code-grpo[cpu]', or [gpu]"
         return _report(words, USER_ERROR, arguments.verbose)
     except TimeoutError as error:
         return _report(error, FAILED, arguments.verbose)

@@ -13,6 +13,7 @@ from typing import Any
 
 from configs.load import load_config
 from configs.schema import Config
+from configs.task_sets import task_set_problems
 from configs.yaml_text import read_mapping
 
 # Fields that may name a file, and a name that stands for it while the rest is checked.
@@ -24,18 +25,29 @@ def load_finished(file: Path, before: Mapping[str, object] = MappingProxyType({}
 
     Raises ConfigError as ``load_config``, but for files of tasks.
     """
+    lost = stand_ins(file, before)
+    config = load_config(file, flags={**before, **lost})
     values = read_mapping(file)
-    lost = [
-        (section, field, stand_in, name)
-        for section, field, stand_in in _FILES
-        if _is_lost(name := before.get(f"{section}.{field}", _value(values, section, field)))
-    ]
-    stand_ins = {f"{section}.{field}": name for section, field, name, _ in lost}
-    config = load_config(file, flags={**before, **stand_ins})
-    for section, field, _, name in lost:
-        changed = getattr(config, section).model_copy(update={field: name})
-        config = config.model_copy(update={section: changed})
+    for section, field, _ in _FILES:
+        if f"{section}.{field}" in lost:
+            name = _named(values, section, field, before)
+            changed = getattr(config, section).model_copy(update={field: name})
+            config = config.model_copy(update={section: changed})
     return config
+
+
+def stand_ins(file: Path, before: Mapping[str, object] = MappingProxyType({})) -> dict[str, object]:
+    """By their dotted paths, names for the files of tasks in the configuration ``file`` that are gone."""
+    values = read_mapping(file)
+    return {
+        f"{section}.{field}": name
+        for section, field, name in _FILES
+        if _is_lost(_named(values, section, field, before))
+    }
+
+
+def _named(values: dict[str, Any], section: str, field: str, before: Mapping[str, object]) -> object:
+    return before.get(f"{section}.{field}", _value(values, section, field))
 
 
 def _value(values: dict[str, Any], section: str, field: str) -> object:
@@ -44,4 +56,5 @@ def _value(values: dict[str, Any], section: str, field: str) -> object:
 
 
 def _is_lost(name: object) -> bool:
-    return isinstance(name, str) and name.endswith((".jsonl", ".jsonl.gz")) and not Path(name).is_file()
+    """Whether it is none that can be had today, such as a file or a folder that is gone."""
+    return isinstance(name, str) and bool(task_set_problems("", name))

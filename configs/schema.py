@@ -188,7 +188,9 @@ class RuntimeConfig(Section):
         description="how often a generator or trainer may be started again within restart_window_s; one more "
         "death ends the run",
     )
-    restart_window_s: PositiveFloat = Field(default=600.0, description="in which max_restarts are counted")
+    restart_window_s: PositiveFloat = Field(
+        default=600.0, description="in which max_restarts are counted, those without work between them always"
+    )
 
 
 class Config(Section):

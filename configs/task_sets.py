@@ -62,7 +62,7 @@ def is_on_hub(name: str) -> bool:
 
 def is_fetched(name: str) -> bool:
     """Whether it is one that has to come from the hub: not a folder here."""
-    return is_on_hub(name) and not os.path.isdir(name)
+    return (name == "mbpp" or is_on_hub(name)) and not os.path.isdir(name)
 
 
 def training_set_problems(name: str, split: str, allowed_sets: Sequence[str]) -> list[Problem]:
@@ -75,7 +75,7 @@ def training_set_problems(name: str, split: str, allowed_sets: Sequence[str]) ->
         for allowed in allowed_sets
         if allowed not in EVALUATION_SETS
     ]
-    return _name_problems(name, split, allowed_sets) + _split_problems(name, split) + problems
+    return _name_problems(name, split, allowed_sets) + split_problems(name, split) + problems
 
 
 def evaluation_set_of(name: str, split: str) -> str | None:
@@ -114,7 +114,8 @@ def _name_problems(name: str, split: str, allowed_sets: Sequence[str]) -> list[P
     return [wrong_value("name", name, allowed, "split")]
 
 
-def _split_problems(name: str, split: str) -> list[Problem]:
+def split_problems(name: str, split: str) -> list[Problem]:
+    """What is wrong with the ``split`` of the set ``name``; empty if nothing is."""
     if name in _SPLIT_SETS:
         splits: tuple[str, ...] = ("train", "heldout", "all")
     elif name == "humaneval":

@@ -75,7 +75,8 @@ class TrainingConfig(Section):
     torch_compile: bool = Field(
         default=False,
         description="compile the model's forward and backward (GPU of compute capability 7.0 or newer, or a "
-        "CPU with a C++ compiler); without one the run says so and goes on uncompiled",
+        "CPU with a C++ compiler); without one, or where it fails with one trainer rank, the run says so and "
+        "goes on uncompiled",
     )
     tf32: bool = Field(default=True, description="TF32 matrix products where fp32 is asked for on a GPU")
     memory: Literal["auto", "fixed"] = Field(

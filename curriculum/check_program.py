@@ -27,6 +27,8 @@ def read_check(record: Record, field: str, prelude: str) -> tuple[str, ast.Modul
     """
     source = record.text(field)
     module = record.source_defining(field, "check", source)
+    if any(isinstance(node, ast.AsyncFunctionDef) and node.name == "check" for node in module.body):
+        raise record.error(field, "must define check() without async: it is called, not awaited")
     if _returns_verdict(module) and not _may_fail(module, parse_quietly(prelude)):
         raise record.error(
             field, "must raise where the answer is wrong (assert ...); what check() returns does not count"

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from configs.task_sets import BUILT_IN_DATASETS
+from configs.task_sets import BUILT_IN_DATASETS, MBPP_ON_HUB
 from curriculum import gsm8k, humaneval, jsonl, mbpp
 from curriculum.record import Record
 from curriculum.task import Task
@@ -34,7 +34,9 @@ _SAFE_KINDS = {
 }
 
 
-def load_hub(name: str, split: str, columns: Mapping[str, str]) -> tuple[Task, ...]:
+def load_hub(
+    name: str, split: str, columns: Mapping[str, str], setting: str = "dataset.name"
+) -> tuple[Task, ...]:
     """The tasks of one split, in its order.
 
     ``columns`` maps our field names to the data set's columns; columns that bear our names need no
@@ -57,11 +59,16 @@ def load_hub(name: str, split: str, columns: Mapping[str, str]) -> tuple[Task, .
     except Exception as failure:
         if os.path.isdir(name):
             where = "the folder cannot be loaded"
+        elif name == MBPP_ON_HUB:
+            where = "could not be had from the hub"
         else:
             built_in = ", ".join(BUILT_IN_DATASETS)
-            where = f"is not built in ({built_in}, FILE.jsonl), is no folder, and cannot be had from the hub"
+            where = (
+                f"is not built in ({built_in}, FILE.jsonl), is no folder, and could not be had from the hub"
+            )
+        of_split = "dataset.split" if setting == "dataset.name" else "split"
         raise ValueError(
-            f"dataset.name: value {name!r}, dataset.split: value {split!r}: {where}: {_reason(failure)}"
+            f"{setting}: value {name!r}, {of_split}: value {split!r}: {where}: {_reason(failure)}"
         ) from failure
     assert isinstance(rows, Dataset)
     mapping = _complete_mapping(columns, rows.column_names)

@@ -14,6 +14,7 @@ from typing import Final
 
 from curriculum.task import Task
 from sandbox.job import parse_quietly, read_literal
+from sandbox.result import StdioTest
 
 # What stands between a call and its value in a prompt, and before a call that is all of the left side.
 _WORDS: Final = r"(?:should\s+)?(?:returns?|gives|is|be|equals?)\b:?"
@@ -55,6 +56,21 @@ def hide_tests(task: Task) -> Task:
 def _shows_all(task: Task) -> bool:
     shown = {arguments for arguments, _ in shown_examples(task)}
     return all(literal(test.args) in shown for test in task.call_tests)
+
+
+def shows_run(test: StdioTest, prompt: str) -> bool:
+    """Whether ``prompt`` has the test's input and, behind it, its output, both as words of their own."""
+    start = 0
+    for words in (test.stdin.split(), test.expected_stdout.split()):
+        # What is longer than the prompt is not searched for: hidden tests may be.
+        if not words or len(" ".join(words)) > len(prompt) - start:
+            return False
+        text = r"\s+".join(map(re.escape, words))
+        found = re.compile(rf"(?<![\w-])(?<!\d\.){text}(?!\w|\.\d)").search(prompt, start)
+        if found is None:
+            return False
+        start = found.end()
+    return True
 
 
 def shown_examples(task: Task) -> Iterator[tuple[str, str]]:

@@ -86,10 +86,10 @@ def load_named_tasks(name: str, split: str | None = None) -> tuple[Task, ...]:
             f"tasks: value {name!r}: use {', '.join(BUILT_IN_DATASETS)}, a .jsonl file, "
             "OWNER/NAME or a folder with a data set"
         )
-    return _load(name, split or ("train" if name in _BUILT_IN else "test"), columns={})
+    return _load(name, split or ("train" if name in _BUILT_IN else "test"), columns={}, field="tasks")
 
 
-def _load(name: str, split: str, columns: Mapping[str, str]) -> tuple[Task, ...]:
+def _load(name: str, split: str, columns: Mapping[str, str], field: str = "dataset.name") -> tuple[Task, ...]:
     match name:
         case "ladder" | "word-problems":
             return _BUILT_IN[name](split)
@@ -102,4 +102,5 @@ def _load(name: str, split: str, columns: Mapping[str, str]) -> tuple[Task, ...]
         case name if is_task_file(name):
             return load_jsonl(name)
         case _:
-            return load_hub(MBPP_ON_HUB if name == "mbpp" else name, split=split, columns=columns)
+            address = MBPP_ON_HUB if name == "mbpp" else name
+            return load_hub(address, split=split, columns=columns, setting=field)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from configs.command_line import USER_ERROR
+from configs.command_line import USER_ERROR, not_installed
 
 _VERBS = {
     "doctor": "is this machine fit for a run; with RUN_DIR: what limited that run",
@@ -36,7 +36,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if verb not in _VERBS:
         print(f"error: {words[0]!r} is not a verb; allowed: {', '.join(_VERBS)}", file=sys.stderr)
         return USER_ERROR
-    return _command(verb)(words[1:])
+    try:
+        command = _command(verb)
+    except ModuleNotFoundError as missing:
+        if (words_of_it := not_installed(missing)) is None:
+            raise
+        print(f"error: {words_of_it}", file=sys.stderr)
+        return USER_ERROR
+    return command(words[1:])
 
 
 def _command(verb: str) -> Callable[[Sequence[str]], int]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from os.path import isdir, isfile
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from configs.command_line import make_parser, run_command
@@ -105,10 +106,15 @@ def _train_accelerated(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.dry_run:
         from pipeline.planning.dry_run import run_dry
-        from pipeline.run.job import faults_of
+        from pipeline.run.job import choose_tasks, faults_of
 
-        card = arguments.gpu_memory or _card_of(arguments.profile)
-        return run_dry(resolved, card, partial(faults_of, resume=resume))
+        is_cpu = resolved.config.runtime.device == "cpu"
+        if is_cpu and arguments.gpu_memory is not None:
+            fault = f"{arguments.gpu_memory} would do nothing: runtime.device is cpu"
+            refuse({"--gpu-memory": fault}, "without it")
+        card = arguments.gpu_memory or (None if is_cpu else _card_of(arguments.profile))
+        choose = partial(choose_tasks, run=None if resume is None else Path(resume))
+        return run_dry(resolved, card, partial(faults_of, resume=resume), choose)
     if arguments.profile_startup:
         from pipeline.run.startup import run_profile
 
@@ -137,7 +143,7 @@ def _watch(arguments: argparse.Namespace) -> int:
     if not port.isdecimal() or int(port) > 65535:
         raise ConfigError([wrong_value("--watch-port", port, "a port number up to 65535, or 0")])
     if folder == LATEST:
-        folder = _resolve(arguments, arguments.config).config.output.dir
+        folder = _output_dir(arguments)
     from pipeline.report.live_server import run_watch
 
     return run_watch(folder, int(port))
@@ -151,8 +157,11 @@ def _plan(arguments: argparse.Namespace) -> int:
         file = f"{arguments.plan}/{RUN_CONFIG_NAME}"
         useless |= dict.fromkeys(("--profile", "--speedup-mode"), "the run has its own config.yaml")
     _refuse_beside("--plan", useless, {flag.name for flag in given_flags(arguments, "train_accelerated")})
-    resolved = _resolve(arguments, file)
+    from configs.finished import stand_ins
     from pipeline.planning.plan import run_plan
+
+    # Its tasks may be gone, and are not asked for.
+    resolved = _resolve(arguments, file, beside=stand_ins(Path(file)) if file != arguments.config else {})
 
     return run_plan(resolved.config, arguments.plan, arguments.gpus)
 
@@ -200,9 +209,13 @@ def _train_code_grpo(arguments: argparse.Namespace) -> int:
         print(f"note: the baseline does not use {', '.join(ignored)} of {origins}", file=sys.stderr)
     if arguments.show_config:
         return _show(resolved)
+    from configs.load import load_config
     from pipeline.baseline.baseline import run_baseline
 
-    return run_baseline(resolved.config, arguments.verbose)
+    # Else the measurements would draft as the file says.
+    acceleration = load_config(None, "conservative", arguments.set).acceleration
+    config = resolved.config.model_copy(update={"acceleration": acceleration})
+    return run_baseline(config, arguments.verbose)
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:
@@ -217,10 +230,11 @@ def _resolve(
     file: str | None,
     command: str = "train_accelerated",
     mode: str | None = None,
+    beside: Mapping[str, object] = MappingProxyType({}),
 ) -> Resolved:
     from configs.load import resolve
 
-    fields = fields_set(given_flags(arguments, command))
+    fields = {**beside, **fields_set(given_flags(arguments, command))}
     path = Path(file) if file is not None else None
     return resolve(path, mode or arguments.speedup_mode, arguments.set, fields, arguments.profile)
 
@@ -255,7 +269,7 @@ def _find_run(arguments: argparse.Namespace) -> str:
             fault = f"{run} is a run of train_code_grpo, which cannot be resumed"
             refuse({"--resume": fault}, allowed)
         return str(run)
-    folder = Path(_resolve(arguments, arguments.config).config.output.dir).expanduser()
+    folder = Path(_output_dir(arguments)).expanduser()
     found = sorted(folder.glob(f"*/{RUN_CONFIG_NAME}"), key=lambda file: file.stat().st_mtime_ns)
     # What --profile-startup leaves, also where it was ended.
     others = (BASELINE_MARK, "startup.json", "startup.jsonl")
@@ -266,6 +280,19 @@ def _find_run(arguments: argparse.Namespace) -> str:
         )
         refuse({"--resume": fault}, "a folder with an earlier run in it (--output_dir), or --resume RUN_DIR")
     return str(runs[-1].parent)
+
+
+def _output_dir(arguments: argparse.Namespace) -> str:
+    """Where runs lie. What else is given need not fit the defaults: it is for the run that is looked for."""
+    from configs.load import resolve
+    from configs.yaml_text import parse_assignment
+
+    own = ("output", "dir")
+    sets = [text for text in arguments.set if parse_assignment(text)[0] == own]
+    fields = fields_set(given_flags(arguments, "train_accelerated"))
+    flags = {path: value for path, value in fields.items() if path == ".".join(own)}
+    file = Path(arguments.config) if arguments.config is not None else None
+    return resolve(file, None, sets, flags).config.output.dir
 
 
 def _refuse_useless_warmup(arguments: argparse.Namespace, resolved: Resolved) -> None:

@@ -17,6 +17,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -42,6 +43,8 @@ from pipeline.host.shares import GpuShares, gpu_shares
 from pipeline.messages import WeightUpdate
 
 _CONNECT_TIMEOUT_S = 10.0
+# Of a wait for places, as long as an exit may be held up.
+_LOOK_S = 2.0
 # Ray gives its own servers 30 s, which no setting changes and a busy machine may not keep.
 _MAX_STARTS = 3
 # Ray gives every node this label.
@@ -57,9 +60,9 @@ Files = Mapping[str, NDArray[np.uint8]]
 def start_ray(address: str | None = None) -> None:
     """Start a private Ray on this machine, unless this process is already connected to one.
 
-    With ``address`` (HOST:PORT, or "auto") connect to the cluster there instead, and without any to one that
-    RAY_ADDRESS names; "local" starts one in any case. Raises StageError where none answers, and where its
-    workers would import modules of the working directory for ours.
+    With ``address`` (HOST:PORT, or "auto") connect to the cluster there instead. RAY_ADDRESS, which every job
+    of a cluster has, is no reason to: without ``address`` a run counts on this machine's cards alone. Raises
+    StageError where none answers, and where its workers would take the working directory's modules for ours.
     """
     if ray.is_initialized():
         return
@@ -68,7 +71,6 @@ def start_ray(address: str | None = None) -> None:
     logging.getLogger("ray").setLevel(logging.ERROR)
     # Left to itself Ray counts the machine's cores, and starts that many idle workers; ours claim none. Of a
     # cluster that runs already it may not be told.
-    address = address or os.environ.get("RAY_ADDRESS")
     if address not in (None, "local"):
         _refuse_silence(address)
         try:
@@ -144,10 +146,13 @@ def running_ray(address: str | None = None) -> Iterator[None]:
 
 
 class ClusterPlaces:
-    """The reserved places of one run, as options for Ray's actors; ``store`` takes weights to them."""
+    """The reserved places of one run, as options for Ray's actors; ``store`` takes weights to them.
 
-    def __init__(self, group: PlacementGroup, config: Config, device: str) -> None:
-        self._group = group
+    ``first`` is that of the first rank, ``others`` has those of all else.
+    """
+
+    def __init__(self, first: PlacementGroup, others: PlacementGroup, config: Config, device: str) -> None:
+        self._first, self._others = first, others
         self._num_ranks = config.runtime.trainer_ranks
         self._is_gpu = device == "cuda"
         self._generator_gpus = config.generation.tensor_parallel_size
@@ -163,10 +168,12 @@ class ClusterPlaces:
 
     def release(self) -> None:
         """Give the places back; whatever still runs in them is ended."""
-        remove_placement_group(self._group)
+        for group in (self._first, self._others):
+            remove_placement_group(group)
 
-    def _options(self, bundle: int, num_gpus: int) -> dict[str, Any]:
-        return _in_bundle(self._group, bundle, num_gpus if self._is_gpu else 0)
+    def _options(self, place: int, num_gpus: int) -> dict[str, Any]:
+        group, bundle = (self._first, 0) if place == 0 else (self._others, place - 1)
+        return _in_bundle(group, bundle, num_gpus if self._is_gpu else 0)
 
 
 class CardPlaces:
@@ -237,14 +244,33 @@ async def reserve(config: Config, device: str) -> ClusterPlaces:
     Raises StageError, with what is wanted and what there is, where they cannot be had.
     """
     bundles = wanted_bundles(config, device)
-    first_rank = {_NODE: ray.get_runtime_context().get_node_id()}
-    anywhere: list[dict[str, str]] = [{} for _ in bundles[1:]]
-    group = placement_group(bundles, strategy="PACK", bundle_label_selector=[first_rank, *anywhere])
+    here = {_NODE: ray.get_runtime_context().get_node_id()}
     timeout_s = config.runtime.startup_timeout_s
-    if not await asyncio.to_thread(group.wait, timeout_s):
-        remove_placement_group(group)
-        raise StageError(_explain(bundles, config, timeout_s))
-    return ClusterPlaces(group, config, device)
+    deadline = time.monotonic() + timeout_s
+    groups: list[PlacementGroup] = []
+    try:
+        # By itself: packed with the others it could find the driver's node filled with generators.
+        groups.append(placement_group(bundles[:1], strategy="PACK", bundle_label_selector=[here]))
+        is_there = await _is_reserved(groups[-1], deadline)
+        if is_there:
+            groups.append(placement_group(bundles[1:], strategy="PACK"))
+            is_there = await _is_reserved(groups[-1], deadline)
+        if not is_there:
+            raise StageError(_explain(bundles, config, timeout_s))
+    except BaseException:
+        for group in groups:
+            remove_placement_group(group)
+        raise
+    first, others = groups
+    return ClusterPlaces(first, others, config, device)
+
+
+async def _is_reserved(group: PlacementGroup, deadline: float) -> bool:
+    """Wait for it until then, in parts: a thread that waits cannot be ended, and would hold up an exit."""
+    while (left_s := deadline - time.monotonic()) > 0:
+        if await asyncio.to_thread(group.wait, min(left_s, _LOOK_S)):
+            return True
+    return False
 
 
 def _explain(bundles: list[dict[str, float]], config: Config, timeout_s: float) -> str:

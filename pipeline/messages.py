@@ -5,7 +5,7 @@ Shapes are given for one sequence: P prompt tokens, C completion tokens, T = P +
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -129,6 +129,7 @@ class EarlierTurn:
     reward: float
     outcome: str
     detail: str
+    finish_reason: str = "stop"  # ledgers of earlier versions do not say
 
     @property
     def length(self) -> int:
@@ -153,10 +154,19 @@ class Rollout:
     @property
     def sampled(self) -> tuple[int, ...]:
         """For each token of ``completion``, length C: 1 where the policy sampled it, 0 for feedback."""
+        return self.mask([1] * (len(self.earlier) + 1))
+
+    def mask(self, answers: Sequence[int]) -> tuple[int, ...]:
+        """For each token of ``completion``, length C, that of ``answers`` which it is in; 0 for feedback."""
         mask: tuple[int, ...] = ()
-        for turn in self.earlier:
-            mask += (1,) * turn.num_tokens + (0,) * turn.num_feedback_tokens
-        return mask + (1,) * (len(self.completion.token_ids) - len(mask))
+        for value, turn in zip(answers, self.earlier, strict=False):
+            mask += (value,) * turn.num_tokens + (0,) * turn.num_feedback_tokens
+        return mask + (answers[-1],) * (len(self.completion.token_ids) - len(mask))
+
+    @property
+    def finish_reasons(self) -> tuple[str, ...]:
+        """That of each answer."""
+        return (*(turn.finish_reason for turn in self.earlier), self.completion.finish_reason)
 
     @property
     def num_sampled(self) -> int:
@@ -219,12 +229,16 @@ class TrainBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """What an optimiser step did: means over the step, and its cost. It made the weights ``step``."""
+    """What an optimiser step did: means over the step, and its cost. It made the weights ``step``.
+
+    ``notes`` say what the trainer has decided since the last one, such as to go on uncompiled.
+    """
 
     step: int
     metrics: Mapping[str, float]
     seconds: float
     num_tokens: int
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

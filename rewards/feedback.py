@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import builtins
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 from configs.schema import ExecutionConfig
 from curriculum.judging import Executor, execution_limits, line_of_answer
-from curriculum.shown import shown_examples
+from curriculum.shown import shown_examples, shows_run
 from curriculum.task import Task
 from rewards.result import RewardResult
 from rewards.syntax import find_misplaced
@@ -99,21 +100,26 @@ def make_feedback(
     lines = [said] if failed is None or result.outcome is not Outcome.WRONG else []
     # What is too long is cut at its end: the test that is told comes before the example.
     if told is not None:
-        lines.append(_told_line(task, tests[-1], run.values[len(examples) :]))
+        lines.append(_told_line(task, tests[-1], run.values[len(examples) :], result.outcome))
     if failed is not None:
-        lines.append(_example_line(task, *failed))
+        # The first that failed, so that the outcome is its own.
+        lines.append(_example_line(task, *failed, run.outcome))
     return "\n".join(lines)
 
 
 def without_told_test(kind: str, task: Task, result: RewardResult) -> Task:
-    """``task`` without the test that feedback on ``result`` tells: what the next answer is judged by."""
+    """``task`` without the test that feedback on ``result`` tells: what the next answer is judged by.
+
+    Tests with the same arguments, or the same input, go with it.
+    """
     told = _told(kind, task, result)
     if told is None:
         return task
+    asked = _asked(_tests(task)[told])
     return replace(
         task,
-        call_tests=task.call_tests[:told] + task.call_tests[told + 1 :],
-        stdio_tests=task.stdio_tests[:told] + task.stdio_tests[told + 1 :],
+        call_tests=tuple(test for test in task.call_tests if _asked(test) != asked),
+        stdio_tests=tuple(test for test in task.stdio_tests if _asked(test) != asked),
     )
 
 
@@ -148,10 +154,12 @@ def shows_examples(task: Task) -> bool:
 
 
 def _examples(task: Task) -> tuple[CallTest, ...]:
-    found: Sequence[tuple[str, str]] = list(shown_examples(task))[:_MAX_EXAMPLES]
-    return tuple(
-        CallTest(args=read_literal(arguments), expected=read_literal(value)) for arguments, value in found
-    )
+    return tuple(islice(_shown_calls(task), _MAX_EXAMPLES))
+
+
+def _shown_calls(task: Task) -> Iterator[CallTest]:
+    for arguments, value in shown_examples(task):
+        yield CallTest(args=read_literal(arguments), expected=read_literal(value))
 
 
 def _tests(task: Task) -> tuple[CallTest, ...] | tuple[StdioTest, ...]:
@@ -166,19 +174,31 @@ def _told(kind: str, task: Task, result: RewardResult) -> int | None:
     """
     place = _TEST.match(result.detail)
     tests = _tests(task)
-    if kind != "full" or place is None or len(tests) < 2 or (index := int(place[1])) >= len(tests):
+    if kind != "full" or place is None or (index := int(place[1])) >= len(tests):
         return None
-    is_shown = task.call_tests and any(one.args == task.call_tests[index].args for one in _examples(task))
-    return None if is_shown else index
+    asked = _asked(tests[index])
+    is_only_one = all(_asked(test) == asked for test in tests)
+    return None if is_only_one or _shows(task, tests[index]) else index
 
 
-def _example_line(task: Task, test: CallTest, value: tuple[object] | None) -> str:
-    return f"{_call(task, test)} {_given(value)}; the task says {_shown(test.expected)}."
+def _asked(test: CallTest | StdioTest) -> object:
+    return test.stdin if isinstance(test, StdioTest) else test.args
 
 
-def _told_line(task: Task, test: CallTest, values: Sequence[tuple[object] | None]) -> str:
+def _shows(task: Task, test: CallTest | StdioTest) -> bool:
+    """Whether the prompt has the test: the call, or its input and its output."""
+    if isinstance(test, StdioTest):
+        return shows_run(test, task.prompt)
+    return any(shown.args == test.args for shown in _shown_calls(task))
+
+
+def _example_line(task: Task, test: CallTest, value: tuple[object] | None, outcome: Outcome) -> str:
+    return f"{_call(task, test)} {_given(value, outcome)}; the task says {_shown(test.expected)}."
+
+
+def _told_line(task: Task, test: CallTest, values: Sequence[tuple[object] | None], outcome: Outcome) -> str:
     after = "" if test.expected_args is None else f", and the arguments to be {_shown(test.expected_args)}"
-    given = f"; your program {_given(values[0])}" if values else ""
+    given = f"; your program {_given(values[0], outcome)}" if values else ""
     return f"For {_call(task, test)} a test expects {_shown(test.expected)}{after}{given}."
 
 
@@ -186,8 +206,12 @@ def _call(task: Task, test: CallTest) -> str:
     return f"{task.entry_point}({', '.join(map(_shown, test.args))})"
 
 
-def _given(value: tuple[object] | None) -> str:
-    return "raises an exception" if value is None else f"returns {_shown(value[0])}"
+def _given(value: tuple[object] | None, outcome: Outcome) -> str:
+    """What a call gave; ``outcome`` is that of its test, and says why there is no ``value``."""
+    if value is not None:
+        return f"returns {_shown(value[0])}"
+    # Such as a generator: see sandbox.codec.
+    return "returns what is no plain data" if outcome is Outcome.WRONG else "raises an exception"
 
 
 def _input_line(test: StdioTest) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from ruff import find_ruff_bin  # type: ignore[import-untyped]
 
 from rewards.lint_rules import LINE_LENGTH, RULES, TARGET_VERSION, count_findings
-from rewards.tool_output import read_some
+from rewards.tool_output import is_ready, read_some
 
 # What ruff may say of one program: of more there are more than enough findings, or they quote long lines.
 MAX_ANSWER_BYTES = 4 * 1024**2
@@ -95,7 +95,7 @@ class RuffServer:
         bodies = [json.dumps(message).encode() for message in messages]
         data = b"".join(b"Content-Length: %d\r\n\r\n" % len(body) + body for body in bodies)
         while data:
-            if not select.select([], [self._input], [], max(0.0, deadline - time.monotonic()))[1]:
+            if not is_ready(self._input, select.POLLOUT, deadline - time.monotonic()):
                 raise TimeoutError(f"ruff server (pid {self._process.pid}) reads nothing")
             data = data[os.write(self._input.fileno(), data) :]
 

@@ -24,8 +24,9 @@ from rewards.breaker import CircuitBreaker
 from rewards.cache import MB, REPRODUCIBLE_PARTS, CacheCounts, KeyMaker, RewardCache
 from rewards.cache_file import CacheFile
 from rewards.extract import extract_code
+from rewards.feedback import FeedbackError
 from rewards.flight import SingleFlight
-from rewards.result import RewardResult
+from rewards.result import RewardResult, infra_error
 from rewards.rubric import Rubric
 from rewards.worker import StartWorker
 from rewards.workers import WorkerGroup
@@ -62,6 +63,8 @@ class RewardPool:
             )
         self._rubric = Rubric(rewards)
         self._breaker = CircuitBreaker()
+        # Their own: for each answer that nothing can be told of there is one that was scored.
+        self._told_breaker = CircuitBreaker()
         self._flights: SingleFlight[RewardResult] = SingleFlight()
         self._flushing: asyncio.Task[None] | None = None
         self._num_joins = 0
@@ -132,7 +135,15 @@ class RewardPool:
 
         Raises FeedbackError where no worker could give it, RewardsBrokenError as ``score``.
         """
-        return await self._workers.tell(task, text, result, rollouts, priority=priority)
+        self._told_breaker.check()
+        try:
+            told = await self._workers.tell(task, text, result, rollouts, priority=priority)
+        except FeedbackError as error:
+            self._told_breaker.record(infra_error(str(error), 0.0))
+            self._told_breaker.check()
+            raise
+        self._told_breaker.record(result)
+        return told
 
     def metrics(self) -> dict[str, float]:
         """Counts since the start, and what is in flight now; asks no worker."""
@@ -148,7 +159,7 @@ class RewardPool:
             "rewards/worker_restarts": float(self._workers.num_restarts),
             "rewards/in_flight": float(self._workers.num_in_flight),
             "rewards/waiting": float(self._workers.num_waiting),
-            "rewards/busy_s": self._busy_s,
+            "rewards/busy_s": self._busy_s + self._workers.told_s,
         }
 
     def close(self) -> None:

@@ -122,10 +122,15 @@ def trl_rewards(results: Sequence[RewardResult]) -> Rewards:
 
 
 def completion_text(completion: TrlCompletion) -> str:
-    """The text of a completion in TRL's plain (a string) or conversational (messages) form."""
+    """The text of a completion in TRL's plain (a string) or conversational (messages) form.
+
+    Of messages it is the last of the assistant's: what a tool gave is not the model's, and what it wrote
+    before it called one is no answer yet.
+    """
     if isinstance(completion, str):
         return completion
-    return "".join(message.get("content") or "" for message in completion)
+    said = [message.get("content") for message in completion if message.get("role") == "assistant"]
+    return (said[-1] or "") if said else ""
 
 
 def reward_metrics(results: Sequence[RewardResult]) -> dict[str, float]:

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from queue import SimpleQueue
 from types import ModuleType
@@ -74,7 +74,9 @@ class UserFunction:
             returned = future.result(max(0.0, deadline - time.monotonic()))
         except TimeoutError:
             self._give_up(future)
-            fault = f"no answer in {self._timeout_s:g} s (rewards.custom_timeout_s)"
+            # A flag's deadline is no setting.
+            setting = "" if self._field.startswith("--") else " (rewards.custom_timeout_s)"
+            fault = f"no answer in {self._timeout_s:g} s{setting}"
             raise self.error(fault, task_id) from None
         except CancelledError:
             raise self.error("its call was cancelled from within", task_id) from None
@@ -132,7 +134,7 @@ class _CallThread(threading.Thread):
             if not future.set_running_or_notify_cancel():
                 return
             try:
-                future.set_result(function(**columns))
+                future.set_result(_whole(function(**columns)))
             except BaseException as error:
                 future.set_result(_Raised(error))
 
@@ -175,9 +177,14 @@ class _CallThread(threading.Thread):
 
 async def _awaited(awaitable: Awaitable[object]) -> object:
     try:
-        return await awaitable
+        return _whole(await awaitable)
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         return _Raised(error)
+
+
+def _whole(returned: object) -> object:
+    """``returned``; of an iterator all that it gives: its code is the user's, and runs here."""
+    return list(returned) if isinstance(returned, Iterator) else returned
 
 
 class _Raised:

@@ -65,7 +65,10 @@ class CodeTask(vf.Task[vf.TaskData, vf.State, CodeTaskConfig]):
     @vf.reward
     async def passed(self, trace: vf.Trace) -> float:
         """1 for an answer that passes all tests."""
-        run = await self._run(extract_code(trace.last_reply, self.task.entry_point, self.task.prompt))
+        # Not ``last_reply``, which strips the indentation of a body that continues the prompt.
+        said = [message.content for message in trace.assistant_messages]
+        reply = said[-1] if said and isinstance(said[-1], str) else ""
+        run = await self._run(extract_code(reply, self.task.entry_point, self.task.prompt))
         trace.record_metric("tests", run.num_passed / max(1, run.num_tests))
         return float(has_passed(run))
 

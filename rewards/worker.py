@@ -7,6 +7,7 @@ machine or anywhere on a cluster (pipeline.evaluation.scorers).
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ class Scored:
 
     result: RewardResult | str
     num_sandbox_failures: int
+    # What feedback took; a score says so itself.
+    told_s: float = 0.0
 
 
 class WorkerLostError(Exception):
@@ -101,6 +104,7 @@ class RewardWorker:
 
         Raises FeedbackError where the sandbox fails, UserFunctionError where custom feedback does.
         """
+        start = time.perf_counter()
         assert self._sandbox is not None, "without execution no answer fails, and there is nothing to tell"
         program = extract_code(text, task.entry_point, task.prompt)
         said = make_feedback(rollouts.feedback, task, program, result, self._sandbox, self._execution)
@@ -108,8 +112,8 @@ class RewardWorker:
             if spec not in self._custom_feedback:
                 self._custom_feedback[spec] = CustomFeedback(spec, self._custom_timeout_s)
             said = self._custom_feedback[spec].tell(task, text, program, result, said)
-        return self._scored(said)
+        return self._scored(said, time.perf_counter() - start)
 
-    def _scored(self, result: RewardResult | str) -> Scored:
+    def _scored(self, result: RewardResult | str, told_s: float = 0.0) -> Scored:
         num_failures = 0 if self._sandbox is None else self._sandbox.num_failures
-        return Scored(result=result, num_sandbox_failures=num_failures)
+        return Scored(result=result, num_sandbox_failures=num_failures, told_s=told_s)

@@ -106,7 +106,7 @@ class WorkerGroup:
         self._numbers = itertools.count()
         # Held here, since the event loop holds its tasks weakly.
         self._jobs: set[asyncio.Task[Any]] = set()
-        self.num_restarts = 0
+        self.num_restarts, self.told_s = 0, 0.0
         self._workers = [_Worker(index, self._start_worker(*self._sections)) for index in range(num_workers)]
         self._wait_until_up()
 
@@ -212,6 +212,7 @@ class WorkerGroup:
                 worker.watch_first()
                 scored: Scored = await asyncio.wrap_future(score)
             self._note_sandbox(worker, scored.num_sandbox_failures)
+            self.told_s += scored.told_s
             return scored.result
         except CallCancelledError:
             detail = "nobody waits for it any more"

@@ -10,7 +10,6 @@ below level L2 without leave; 3 the sandbox could not judge; 130 interrupted.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import sys
@@ -33,7 +32,7 @@ from sandbox.pool import SAFE_LEVELS, SandboxPool
 from sandbox.result import ExecutionRequest, ExecutionResult, Limits, Outcome
 from sandbox.score import BROKEN, Terms, earlier_results, part_of, read_digests, score_file
 from sandbox.selftest import as_fields, as_text, run_selftest
-from sandbox.worker import SandboxError
+from sandbox.worker import SandboxError, unusable_modules
 
 PASSED: Final = 0
 NOT_PASSED: Final = 1
@@ -63,7 +62,10 @@ def main(argv: Sequence[str] | None = None, *, without: frozenset[str] = frozens
 
 
 def _selftest(without: frozenset[str], *, as_json: bool) -> int:
-    found = run_selftest(without)
+    try:
+        found = run_selftest(without)
+    except OSError as error:
+        raise SandboxError(f"the sandbox could not start: {error}") from error
     print(json.dumps(as_fields(found)) if as_json else as_text(found))
     return PASSED if found.is_safe else NOT_PASSED
 
@@ -82,6 +84,8 @@ def _score(arguments: argparse.Namespace, without: frozenset[str]) -> int:
     source, target = Path(arguments.source), Path(arguments.target)
     if target.is_dir():
         raise ValueError(f"{target}: is a folder; OUT is a file")
+    if source.exists() and not source.is_file():
+        raise ValueError(f"{source}: is no file; it is read twice, so a pipe cannot be scored")
     terms = Terms(limits=_limits(arguments), modules=tuple(arguments.module))
     digests = read_digests(source, terms)
     present = [path for path in (target, part_of(target)) if path.exists()]
@@ -108,9 +112,8 @@ def _score(arguments: argparse.Namespace, without: frozenset[str]) -> int:
 
 def _open_pool(arguments: argparse.Namespace, num_workers: int, without: frozenset[str]) -> SandboxPool:
     """Raises ValueError below level L2 without leave, SandboxError."""
-    absent = [name for name in arguments.module if importlib.util.find_spec(name.partition(".")[0]) is None]
-    if absent:
-        raise ValueError(f"--module: {', '.join(absent)} is not installed")
+    if unusable := unusable_modules(arguments.module):
+        raise ValueError("\n".join(f"--module: {fault}" for fault in unusable))
     try:
         pool = SandboxPool(num_workers, modules=tuple(arguments.module), allow_unsafe=True, without=without)
     except OSError as error:
@@ -151,7 +154,8 @@ def _tests(path: str) -> Suite:
 
 def _read(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
+        # As task files are read: some editors begin a file with a mark.
+        return Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as fault:
         raise ValueError(f"{path}: must be UTF-8 text ({fault})") from None
 

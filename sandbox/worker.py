@@ -7,13 +7,16 @@ Ray workers included. One run at a time: the pool sees to that.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import select
 import shutil
 import socket
 import subprocess
 import sys
+import sysconfig
 import tempfile
+from collections.abc import Iterable
 from typing import Final
 
 from sandbox import control
@@ -154,14 +157,34 @@ class Worker:
         return message
 
 
+def unusable_modules(names: Iterable[str]) -> list[str]:
+    """Those of ``names`` that no program in a sandbox could import, each with the reason."""
+    faults = []
+    for name in names:
+        spec = importlib.util.find_spec(name.partition(".")[0])
+        if spec is None:
+            faults.append(f"{name} is not installed")
+        elif spec.origin not in ("built-in", "frozen"):
+            places = spec.submodule_search_locations or [spec.origin or ""]
+            known = (*_package_folders(), sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+            # An editable one lies where it is written.
+            if not any(place.startswith(f"{folder}{os.sep}") for place in places for folder in known):
+                where = os.path.dirname(min(places))
+                faults.append(f"{name} lies in {where}, where no program looks (installed with -e?)")
+    return faults
+
+
+def _package_folders() -> tuple[str, ...]:
+    return tuple(path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages"))
+
+
 def _command(control_fd: int, workdir: str, without: frozenset[str], modules: tuple[str, ...]) -> list[str]:
     """What -I does, but for the environment: that is ours, and sets one hash order for all runs.
 
     -S leaves site-packages out: a program finds the standard library, ``modules``, and nothing else.
     """
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    packages = ("site-packages", "dist-packages")
-    paths = tuple(path for path in sys.path if os.path.basename(path) in packages) if modules else ()
+    paths = _package_folders() if modules else ()
     code = (
         f"import sys; sys.path.insert(0, {root!r}); from sandbox.main import main; "
         f"main({control_fd}, {workdir!r}, frozenset({sorted(without)!r}), {modules!r}, {paths!r})"

@@ -25,7 +25,7 @@ from random import Random
 from typing import Any
 
 from benchmarks.chaos.run import ENGINE_KINDS, KINDS, Case, Kill, Report, run_case
-from benchmarks.report import circumstances, make_parser, positive, publish, table_text
+from benchmarks.report import RUN_PACKAGES, circumstances, make_parser, positive, publish, table_text
 from benchmarks.whole_runs.contest import ResultStore
 
 # One group of two short completions a step: what is killed counts, not what is learnt.
@@ -96,7 +96,7 @@ def measure(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "undisturbed_s": round(undisturbed["seconds"], 1),
         "num_faulty": sum(bool(row["faults"]) for row in rows),
         "runs": rows,
-        **circumstances(),
+        **circumstances(*RUN_PACKAGES),
     }
 
 

@@ -22,8 +22,9 @@ from pipeline.record.metrics import read_metrics
 _DEADLINE_S = 600.0
 _LOOK_S = 1.0
 _OURS, _TRLS = "train_accelerated", "train_code_grpo"
-# Of a run: steps, those of its warm-up, in which the trial of overlap ends, and the last ones, in which
-# nothing is generated for later ones.
+# Of a run: steps, those of its warm-up, in which the trial of overlap ends where "in turn" is faster (9 of
+# mode balanced; 14 where it looks at overlap again), and the last ones, in which nothing is generated for
+# later ones.
 _NUM_STEPS, _WARMUP, _TAIL = 20, 12, 2
 _SHARES: Final = ("generation/seconds", "rewards/seconds", "train/seconds", "rollout/wait_s")
 _SETTINGS: Final = ("evaluation.enabled=false", "execution.allow_unsafe=true", "runtime.progress=plain")

@@ -13,9 +13,9 @@ processes of its own, pinned to the same cores, ``--rounds`` of them taken in tu
 drift of the machine hits all alike; the first step of a process is not counted. A token counts once for each
 sequence that it is in, prompts included, whatever is computed of it. "Of limit" and, on a known GPU, MFU say
 which share of the machine's matrix products (measured here; of the data sheet) the needed operations are
-(``pipeline.training.memory``): one count for every variant, so that nothing gains by computing more. The
-same run compares the gradients: it exits with 1 where one is not plain's. Where a process fails or takes too
-long the rest is measured all the same, and the exit status is 1.
+(``pipeline.training.memory``; groups without signal need none): one count for every variant, so that nothing
+gains by computing more. The same run compares the gradients: it exits with 1 where one is not plain's. Where
+a process fails or takes too long the rest is measured all the same, and the exit status is 1.
 """
 
 from __future__ import annotations

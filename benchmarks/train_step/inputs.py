@@ -72,6 +72,8 @@ def job_config(job: StepJob, variant: Variant, inputs: StepInputs) -> Config:
         "generation": generation,
         "acceleration": variant.settings["acceleration"],
         "lora": variant.settings.get("lora", {}),
+        # No recording has the reference's log-probabilities, which TRL's step asks for.
+        "grpo": {**base.get("grpo", {}), "beta": 0.0},
     }
     config = for_device(Config.model_validate(settings), job.device)
     assert config.completions_per_step == num_sequences

@@ -44,10 +44,12 @@ def run_job(job: StepJob) -> dict[str, Any]:
     if job.task == "check":
         return check_gradients(job, variants, inputs)
     if job.task == "limit":
-        folder = str(inputs.model_path)
+        folder, shape = str(inputs.model_path), read_shape(inputs.model_path / "config.json")
+        # Groups without signal have no gradient.
+        samples = [sample for sample in inputs.batch.samples if sample.advantage != 0.0]
         return {
             **measure_limit(folder, job.device),
-            "needed_flops": needed_flops(read_shape(inputs.model_path / "config.json"), inputs.batch.samples),
+            "needed_flops": needed_flops(shape, samples),
             "batch": describe_batch(job.batch.name, inputs.batch),
         }
     (variant,) = variants

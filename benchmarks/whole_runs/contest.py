@@ -39,6 +39,7 @@ from benchmarks.whole_runs.training_run import (
     config_digest,
     drop_optimiser_states,
     evaluated,
+    file_digest,
     pass_at_1,
     read_pass_rates,
     speed_of,
@@ -56,8 +57,10 @@ _NOT_COMPARED = (
 )
 # Of what the file of --config says.
 _DIGEST = "config_digest"
+# Of the file of --mbpp; None for the hub's, whose prompts are others.
+_MBPP_DIGEST = "mbpp_digest"
 # Settings that results of earlier versions do not have; these are gone on with.
-_OF_LATE = (_DIGEST, "curve")
+_OF_LATE = (_DIGEST, _MBPP_DIGEST, "curve")
 Runs = Mapping[str, Any]
 
 
@@ -143,6 +146,8 @@ def open_store(given: argparse.Namespace) -> ResultStore:
     options = {name: value for name, value in vars(given).items() if name not in _NOT_COMPARED}
     if given.config is not None:
         options[_DIGEST] = config_digest(given.config)
+    if hasattr(given, "mbpp"):
+        options[_MBPP_DIGEST] = None if given.mbpp is None else file_digest(given.mbpp)
     model = load_config(given.config, getattr(given, "mode", None), given.set).model.name
     return ResultStore(given.output, {"model": model, **options})
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.processes import Watched, run_command
-from benchmarks.report import own_cores, rows_of
+from benchmarks.report import RUN_PACKAGES, circumstances, comparable, own_cores, rows_of
 from configs.yaml_text import dump_value, read_mapping
 from pipeline.evaluation.passk import TaskCount, mean_pass_at_k
 from pipeline.host.files import files_digest, read_object, write_text_atomically
@@ -28,6 +28,8 @@ from pipeline.record.metrics import read_metrics
 # Beside the run's folder: what was asked, and once it is trained whole, what was watched. Beside a
 # measurement: what was asked.
 _NOTE = ".contest.json"
+# In a note: on which processor and versions a run was, where its speed is asked for.
+_ON = "on"
 # Speeds are read off the lines of single steps. Not among what was asked: earlier versions did not say it.
 _EVERY_STEP = ("--set", "output.logging_steps=1")
 _REPORTED = (
@@ -65,11 +67,13 @@ def train(
 
     ``given`` are ``contest.options``; without --save-every a run saves its last step, and what
     ``output.save_minutes`` asks for. Nothing is measured before or after it: that is the same work for all.
-    Raises as ``run_command`` does, and ValueError where the folder holds another run.
+    Raises as ``run_command`` does, and ValueError where the folder holds another run, or one of another
+    processor or other versions.
     """
     folder: Path = given.work / name
     arguments = _arguments(contender, given, name, num_steps, seed)
-    asked = _asked(contender, arguments, given)
+    # What it took is a figure of them.
+    asked = {**_asked(contender, arguments, given), _ON: comparable(circumstances(*RUN_PACKAGES))}
     earlier = _noted(folder, asked).get("watched")
     if earlier is not None and _is_begun(folder):
         return folder, Watched(**earlier)
@@ -130,8 +134,8 @@ def _noted(folder: Path, asked: Mapping[str, Any]) -> Mapping[str, Any]:
     """The note on the run in ``folder``; nothing where that is not the one that is ``asked`` for."""
     note = _note_of(folder)
     noted = read_object(note) if note.is_file() else {}
-    # Earlier versions noted the name of the file of settings alone.
-    earlier = {"config": asked.get("config"), **noted}
+    # Earlier versions noted the name of the file of settings alone, and not where the run was.
+    earlier = {"config": asked.get("config"), _ON: asked.get(_ON), **noted}
     return noted if all(earlier.get(name) == value for name, value in asked.items()) else {}
 
 
@@ -143,8 +147,8 @@ def _begin(folder: Path, asked: Mapping[str, Any]) -> None:
     """Make room for what is ``asked``. Raises ValueError where the folder may hold others' hours."""
     if folder.exists() and not _noted(folder, asked):
         raise ValueError(
-            f"{folder}: holds a run of other settings, or one that nobody noted; give another --work, or "
-            "move the folder away"
+            f"{folder}: holds a run of other settings, of another processor or of other versions, or one "
+            "that nobody noted; give another --work, or move the folder away"
         )
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -169,7 +173,7 @@ def evaluated(
     """
     results, report = Path(f"{output}_results.jsonl"), Path(f"{output}_report.json")
     words = ["--model", model, "--tasks", tasks, *how]
-    asked = {"asked": words, "model": _model_digest(model), "tasks": _file_digest(tasks)}
+    asked = {"asked": words, "model": _model_digest(model), "tasks": file_digest(tasks)}
     note = _note_of(output)
     noted = read_object(note) if note.is_file() else None
     if noted != asked:
@@ -190,7 +194,8 @@ def _model_digest(model: str) -> str | None:
     return files_digest(Path(model)) if Path(model).is_dir() else None
 
 
-def _file_digest(tasks: str) -> str | None:
+def file_digest(tasks: str | Path) -> str | None:
+    """Changes with the content of a file; None for a name that is none."""
     path = Path(tasks)
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else None
 

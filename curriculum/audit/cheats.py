@@ -6,15 +6,13 @@ A look-up answers the examples that the prompt shows, and the commonest of their
 from __future__ import annotations
 
 import ast
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from curriculum.shown import literal, shown_examples
+from curriculum.shown import literal, shown_examples, shows_run
 from curriculum.task import Task
 from sandbox.job import parse_quietly, read_literal
-from sandbox.result import StdioTest
 
 # What a function without an idea returns, besides what the tests expect.
 _COMMON: Final[tuple[object, ...]] = (None, True, False, 0, 1, -1, "", [])
@@ -59,7 +57,7 @@ def look_up_program(task: Task) -> str | None:
     """A program that knows the examples of the prompt; None where it shows none."""
     if task.stdio_tests:
         shown = {
-            test.stdin: test.expected_stdout for test in task.stdio_tests if _is_shown(test, task.prompt)
+            test.stdin: test.expected_stdout for test in task.stdio_tests if shows_run(test, task.prompt)
         }
         lines = ["import sys", f"print({shown!r}.get(sys.stdin.read(), ''), end='')"]
         return "\n".join(lines) + "\n" if shown else None
@@ -70,21 +68,6 @@ def look_up_program(task: Task) -> str | None:
     fallback = _by_frequency(value for _, value in examples)[0]
     body = f"return next((value for known, value in [{table}] if known == args), {fallback})"
     return _function(task, body)
-
-
-def _is_shown(test: StdioTest, prompt: str) -> bool:
-    """Whether ``prompt`` has the test's input and, behind it, its output, both as words of their own."""
-    start = 0
-    for words in (test.stdin.split(), test.expected_stdout.split()):
-        # What is longer than the prompt is not searched for: hidden tests may be.
-        if not words or len(" ".join(words)) > len(prompt) - start:
-            return False
-        text = r"\s+".join(map(re.escape, words))
-        found = re.compile(rf"(?<![\w-])(?<!\d\.){text}(?!\w|\.\d)").search(prompt, start)
-        if found is None:
-            return False
-        start = found.end()
-    return True
 
 
 def looks_up(task: Task, program: str) -> bool:

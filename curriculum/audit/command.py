@@ -8,22 +8,24 @@ fails its own tests, or a line holds no task.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
+import platform
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from hashlib import blake2b
-from importlib.util import find_spec
 from pathlib import Path
 from pprint import pformat
 from typing import Any
 
 from configs.command_line import FAILED, USER_ERROR, make_parser, positive_number, positive_whole, run_command
 from configs.schema import ExecutionConfig
-from configs.task_sets import is_task_file
+from configs.task_sets import is_task_file, split_problems
 from curriculum.audit.examine import MAX_MUTANTS, NO_REFERENCE, NO_TASK, NOT_JUDGED, Examiner, TaskAudit
 from curriculum.audit.model import SAMPLES_A_TASK, model_pass_rates
 from curriculum.audit.overlap import Overlap, benchmark_tasks
@@ -33,7 +35,7 @@ from curriculum.sources import load_named_tasks
 from curriculum.task import Task
 from sandbox.progress import Progress
 from sandbox.score import in_any_order, write_lines
-from sandbox.worker import SandboxError
+from sandbox.worker import SandboxError, unusable_modules
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -103,18 +105,19 @@ def _audit(arguments: argparse.Namespace) -> int:
     overlap = Overlap(benchmarks)
     # What a benchmark's name stands for may change as well, or not be there today.
     near = _digest(repr([(task.task_id, task.prompt, task.reference) for task in benchmarks]))
-    settings = (execution, arguments.max_mutants, arguments.add_tests, near)
     path = folder / "audit.jsonl"
     # With --limit the earlier lines of the others stay.
     keyed = [one for one in everything if isinstance(one, Task)] if path.exists() else tasks
-    keys = {task.task_id: _key(task, settings) for task in keyed}
-    done = _done(path, keys)
     try:
         sandbox = start_sandbox(execution, arguments.workers)
     except SandboxError as error:
         raise ValueError(str(error)) from None
-    with sandbox:
-        folder.mkdir(parents=True, exist_ok=True)
+    # A reference may fail for these alone.
+    host = (sandbox.level, platform.python_version())
+    settings = (execution, arguments.max_mutants, arguments.add_tests, near, host)
+    keys = {task.task_id: _key(task, settings) for task in keyed}
+    with sandbox, _locked(folder):
+        done, others = _done(path, keys, {task.task_id for task in tasks})
         examiner = Examiner(
             sandbox=sandbox, execution=execution, max_mutants=arguments.max_mutants, overlap=overlap
         )
@@ -131,9 +134,9 @@ def _audit(arguments: argparse.Namespace) -> int:
                 found = replace(found, num_tests_added=num_added, num_killed_by_added=num_killed)
             return _Examined(found, as_record(task))
 
-        _examine_all(examine, tasks, keys, done, path, arguments.workers)
+        _examine_all(examine, tasks, keys, done, others, path, arguments.workers)
     if arguments.add_tests:
-        records = {task.task_id: done[task.task_id].record for task in tasks}
+        records = {task.task_id: done[task.task_id].record for task in keyed if task.task_id in done}
         write_lines(folder / "tasks.jsonl", (json.dumps(record) for record in records.values() if record))
         if left_out := [name for name, record in records.items() if not record]:
             _note(f"tasks.jsonl lacks what the plain form cannot say: {', '.join(left_out)}")
@@ -141,11 +144,27 @@ def _audit(arguments: argparse.Namespace) -> int:
     return _report(arguments, execution, folder, audits, {task.task_id: task for task in tasks})
 
 
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Make ``folder``, and hold it. Raises ValueError where another audit does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(
+                f"--output: value {str(folder)!r}: another audit writes there just now; give another folder"
+            ) from None
+        yield
+    finally:
+        os.close(handle)
+
+
 def _refuse(arguments: argparse.Namespace, folder: Path) -> None:
     """Raise ValueError, by the name of a flag, for what cannot be done or would cost the user a file."""
-    absent = [name for name in arguments.module if find_spec(name.partition(".")[0]) is None]
-    if absent:
-        raise ValueError(f"--module: {', '.join(absent)} is not installed")
+    if unusable := unusable_modules(arguments.module):
+        raise ValueError("\n".join(f"--module: {fault}" for fault in unusable))
     if arguments.model and arguments.split is not None:
         raise ValueError(
             f"--split: value {arguments.split!r}: cannot go with --model, whose evaluation takes no split; "
@@ -205,6 +224,8 @@ def _report(
 def _load(name: str, split: str | None) -> list[Task | TaskAudit]:
     """The tasks in their order, and of a file in their places the lines that hold none."""
     if not is_task_file(name):
+        for problem in split_problems(name, split) if split is not None else ():
+            raise ValueError(f"--split: value {split!r}: allowed: {problem.allowed}")
         return list(load_named_tasks(name, split))
     if split is not None:
         raise ValueError(f"--split: value {split!r}: a file has none; leave it out")
@@ -237,15 +258,19 @@ def _examine_all(
     tasks: Sequence[Task],
     keys: dict[str, str],
     done: dict[str, _Examined],
+    others: Sequence[str],
     path: Path,
     num_workers: int,
 ) -> None:
-    """Examine what is not in ``done``, which grows; each line is in the file when its task has ended."""
+    """Examine what is not in ``done``, which grows; each line is in the file when its task has ended.
+
+    The lines ``others`` stay before them.
+    """
     earlier = [not done[task.task_id].audit.fault for task in tasks if task.task_id in done]
     progress = Progress(len(tasks), earlier, sys.stderr, verb="examined")
     left = [task for task in tasks if task.task_id not in done]
     threads = ThreadPoolExecutor(num_workers)
-    write_lines(path, (json.dumps(_line(found, keys[name])) for name, found in done.items()))
+    write_lines(path, (*others, *(json.dumps(_line(found, keys[name])) for name, found in done.items())))
     try:
         with path.open("a", encoding="utf-8") as file:
             for found in in_any_order(examine, left, threads, num_workers):
@@ -260,13 +285,17 @@ def _examine_all(
     progress.finish()
 
 
-def _done(path: Path, keys: dict[str, str]) -> dict[str, _Examined]:
+def _done(
+    path: Path, keys: dict[str, str], wanted: Collection[str]
+) -> tuple[dict[str, _Examined], list[str]]:
     """What an earlier run has found of the same tasks with the same settings.
 
+    Beside it the other lines of tasks that are not ``wanted`` now: found with other settings, or not judged.
     Raises ValueError where it knows none of the tasks: the file is another set's.
     """
     names = [field.name for field in fields(TaskAudit)]
     found: dict[str, _Examined] = {}
+    kept: list[str] = []
     others: set[str] = set()
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         try:
@@ -282,12 +311,14 @@ def _done(path: Path, keys: dict[str, str]) -> dict[str, _Examined]:
         others.add(audit.task_id)
         if keys.get(audit.task_id) == key and not audit.fault.startswith(NOT_JUDGED):
             found[audit.task_id] = _Examined(audit, record)
+        elif audit.task_id in keys and audit.task_id not in wanted:
+            kept.append(line)
     if others and others.isdisjoint(keys):
         raise ValueError(
             f"--output: value {str(path.parent)!r}: holds the audit of {len(others)} other tasks "
             f"({min(others)!r} ...); give another folder with --output"
         )
-    return found
+    return found, kept
 
 
 def _line(found: _Examined, key: str) -> dict[str, object]:

@@ -50,7 +50,10 @@ def mutants_of(source: str, most: int) -> list[Mutant]:
     Raises SyntaxError for what is no Python.
     """
     tree = parse(source)
-    seen = {_code(tree)}
+    try:
+        seen = {_code(tree)}
+    except RecursionError:
+        return []
     places = [node for node in ast.walk(tree) if isinstance(node, ast.expr | ast.stmt)]
     texts = _docstrings(tree)
     faults = [
@@ -62,12 +65,15 @@ def mutants_of(source: str, most: int) -> list[Mutant]:
     faults.sort(key=lambda fault: fault[0])
     found: list[Mutant] = []
     for line, index, operator, changed in _spread(faults, most):
-        mutant = _with(tree, index, changed)
-        code = _code(mutant)
+        try:
+            mutant = _with(tree, index, changed)
+            code = _code(mutant)
+            text, source = ast.unparse(changed).splitlines()[0][:_MAX_TEXT], ast.unparse(mutant)
+        except RecursionError:
+            continue  # A program can be nested deeper than it can be copied.
         if code is not None and code not in seen:
             seen.add(code)
-            text = ast.unparse(changed).splitlines()[0][:_MAX_TEXT]
-            found.append(Mutant(operator=operator, line=line, text=text, source=ast.unparse(mutant)))
+            found.append(Mutant(operator=operator, line=line, text=text, source=source))
     return found
 
 

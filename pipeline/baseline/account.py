@@ -209,6 +209,7 @@ class BaselineAccount(TrainerCallback):
             finish_reason="length" if is_full and token_ids[-1] not in self.end_ids else "stop",
             min_policy_version=policy_version,
             max_policy_version=policy_version,
+            num_cached_tokens=None,
         )
 
     def _account(self, batch: _ScoredBatch, logs: Mapping[str, float | None]) -> None:

@@ -57,6 +57,7 @@ from pipeline.host.spans import Stopwatch
 from pipeline.models.files import refuse_misfit
 from pipeline.models.find import local_folder, refuse_damaged_model, resolve_model, with_absolute_models
 from pipeline.models.loading import load_tokenizer
+from pipeline.record.checkpoints import keep_for
 from pipeline.record.progress import Progress, make_progress
 from pipeline.record.run_folder import RunFolder, RunPaths
 from pipeline.record.tracking import tracker_names
@@ -138,6 +139,8 @@ class _Baseline:
             progress.activity("loading the model")
             model_path = resolve_model(config.model)
             refuse_unknown_layers(config, model_path)
+            # Another run may remove the checkpoint that it is, or that adapters rest on.
+            keep_for(self.folder.path, Path(model_path).resolve())
             tokenizer = load_tokenizer(model_path, trust_remote_code=config.model.trust_remote_code)
             tasks = self._tasks_to_train(tokenizer, progress)
             # Refused before anything is measured.
@@ -221,6 +224,11 @@ def _train_apart(job: TrainingJob, environment: Mapping[str, str]) -> Trained:
             return process.submit(_train, job).result()
         except BrokenProcessPool as error:
             raise StageError(f"the process of TRL's trainer was killed: {why_killed(kills)}") from error
+        except KeyboardInterrupt:
+            # Sent to this process alone, it would be obeyed when all is trained.
+            for child in multiprocessing.active_children():
+                child.kill()
+            raise
 
 
 def _begin(environment: Mapping[str, str]) -> None:

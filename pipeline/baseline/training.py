@@ -175,6 +175,7 @@ def trl_config(config: Config, output_dir: Path, device: str) -> GRPOConfig:
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,
+        trust_remote_code=config.model.trust_remote_code,
     )
 
 

@@ -103,7 +103,7 @@ def _versions(machine: Machine) -> Iterator[Finding]:
     if not machine.unmet:
         yield ok("versions", said)
     for text in machine.unmet:
-        yield failure("versions", text, "make install (or uv pip install with requirements/ as constraint)")
+        yield failure("versions", text, "make clean install (or uv pip, requirements/ as constraint)")
 
 
 def _imports(machine: Machine) -> Iterator[Finding]:
@@ -126,7 +126,7 @@ def _vllm(machine: Machine) -> Finding:
     fallback = "; until then --set generation.engine=transformers is slower and needs no vLLM"
     device = "gpu" if machine.has_gpu_driver else "cpu"
     if not package:
-        return failure(subject, "not installed", f"make install DEVICE={device}{fallback}")
+        return failure(subject, "not installed", f"make clean install DEVICE={device}{fallback}")
     said = f"{package} {machine.versions.get(package, '?')}"
     error = machine.import_errors.get("vllm")
     if package == "vllm" and not machine.has_gpu_driver:
@@ -154,7 +154,7 @@ def _vllm(machine: Machine) -> Finding:
 def _ray(machine: Machine) -> Finding:
     error = machine.import_errors.get("ray")
     if error is not None:
-        return failure("ray", f"cannot be imported: {error}", "make install")
+        return failure("ray", f"cannot be imported: {error}", "make clean install")
     return ok("ray", machine.versions.get("ray", "?"))
 
 

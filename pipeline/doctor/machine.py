@@ -211,9 +211,13 @@ def _requirements(vllm_package: str) -> list[Requirement]:
         lines = requires(PROJECT) or []
     except PackageNotFoundError:
         return [Requirement(PROJECT)]
-    extra = "gpu" if vllm_package == "vllm" else "cpu"
-    all_of_them = [Requirement(line) for line in lines]
-    return [one for one in all_of_them if one.marker is None or one.marker.evaluate({"extra": extra})]
+    # The two engines' extras name train, whose markers hold for that name alone.
+    extras = ("train", "gpu" if vllm_package == "vllm" else "cpu")
+    return [
+        one
+        for one in map(Requirement, lines)
+        if one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in extras)
+    ]
 
 
 def _sandbox() -> tuple[str, bool, tuple[str, ...], str]:

@@ -11,12 +11,11 @@ With ``against`` the second model's files begin with STEM_against.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -40,7 +39,7 @@ from pipeline.evaluation.evaluate import (
     TextScorer,
     evaluate_tasks,
     make_report,
-    task_deadline_s,
+    tasks_digest,
 )
 from pipeline.evaluation.forms import AnswerForm, ChatForm, CompletionForm
 from pipeline.evaluation.passk import compare
@@ -62,10 +61,10 @@ from pipeline.messages import SamplingSettings
 from pipeline.models.files import refuse_misfit
 from pipeline.models.find import refuse_damaged_model, resolve_model
 from rewards.custom import CustomFeedback
-from rewards.digest import task_digest
 
 # vLLM's default for all but the largest cards. A CPU is nearly as fast with 64, and a request is over sooner.
-_GPU_NUM_SEQS: Final = 256
+# Nor is a trainer beside the engine.
+_ON_A_GPU: Final = {"max_num_seqs": 256, "gpu_memory_utilization": 0.9}
 
 
 def run_evaluation(options: EvaluationOptions) -> int:
@@ -96,7 +95,10 @@ def run_evaluation(options: EvaluationOptions) -> int:
             if options.samples is not None:
                 report = run_async(_score_samples(samples[name], CompletionScorer(sandbox, execution)))
             else:
-                report = _sample_model(options, name, folders[name], stem, tasks, sandbox, execution, custom)
+                with _as_flag(flag_of[name]):
+                    report = _sample_model(
+                        options, name, folders[name], stem, tasks, sandbox, execution, custom
+                    )
             _write_files(console, options, stem, report, tasks)
             reports[name] = report
     _conclude(console, options, Path(f"{next(iter(stems.values()))}_report.json"), reports, tasks)
@@ -106,17 +108,20 @@ def run_evaluation(options: EvaluationOptions) -> int:
     return 0
 
 
-def _folder(model: str, flag: str) -> Path:
+@contextmanager
+def _as_flag(flag: str) -> Iterator[None]:
+    """What is wrong is told of this command's flags, and of the model by that one: it has no settings."""
     try:
-        return resolve_model(ModelConfig(name=model))
+        yield
     except ValueError as error:
-        raise ValueError(str(error).replace("model.name", flag, 1)) from error
+        lengths = "generation.max_prompt_length + generation.max_completion_length"
+        said = str(error).replace(lengths, "--max-completion-length, with the longest prompt")
+        raise ValueError(said.replace("model.name", flag, 1)) from error
 
 
-def _in_flags(message: str) -> str:
-    """``message`` with this command's flag in place of a run's settings, which it does not have."""
-    lengths = "generation.max_prompt_length + generation.max_completion_length"
-    return message.replace(lengths, "--max-completion-length, with the longest prompt")
+def _folder(model: str, flag: str) -> Path:
+    with _as_flag(flag):
+        return resolve_model(ModelConfig(name=model))
 
 
 def _journal(stem: str) -> Path:
@@ -169,12 +174,15 @@ def _conclude(
         print_turns(console, turns)
     if options.per_task:
         print_tasks(console, reports)
-    if len(reports) == 2:
-        (one, first), (other, second) = reports.items()
-        comparison = compare(first.counts, second.counts)
-        record["comparison"] = asdict(comparison)
-        print_comparison(console, (one, other), comparison)
-    write_text_atomically(path, json.dumps(record, indent=1, allow_nan=False) + "\n")
+    try:
+        if len(reports) == 2:
+            (one, first), (other, second) = reports.items()
+            comparison = compare(first.counts, second.counts)
+            record["comparison"] = asdict(comparison)
+            print_comparison(console, (one, other), comparison)
+    finally:
+        # Two that cannot be compared are whole each by itself.
+        write_text_atomically(path, json.dumps(record, indent=1, allow_nan=False) + "\n")
     console.print(f"report: {path}", soft_wrap=True)
 
 
@@ -211,7 +219,7 @@ def _sample_model(
         _settings(options)
         | own
         | {
-            "tasks": _tasks_digest(tasks),
+            "tasks": tasks_digest(tasks),
             "model": model,
             "model files": files_digest(folder),
         }
@@ -262,10 +270,8 @@ async def _sample_and_score(
     longest += (options.turns - 1) * (options.max_completion_length + MAX_FEEDBACK_LENGTH)
     device = choose_device(config)
     config = engine_config(config, longest, device)
-    try:
-        refuse_misfit(config, folder, device)
-    except ValueError as error:
-        raise ValueError(_in_flags(str(error))) from error
+    refuse_misfit(config, folder, device)
+    num_concurrent = max(NUM_CONCURRENT_REQUESTS, config.generation.max_num_seqs)
     async with evaluation_generator(config, str(folder)) as generator:
         return await evaluate_tasks(
             generator,
@@ -281,8 +287,12 @@ async def _sample_and_score(
             options.seed,
             # One sample each fills the engine as well.
             terms=EvaluationTerms(
-                num_concurrent=max(NUM_CONCURRENT_REQUESTS, config.generation.max_num_seqs),
-                task_timeout_s=options.turns * task_deadline_s(config.runtime),
+                num_concurrent=num_concurrent,
+                # Each later answer is a request of its own, and so is each fresh one beside it; an engine may
+                # take one request, or one sequence, at a time.
+                task_timeout_s=(1 + 2 * options.num_samples * (options.turns - 1))
+                * max(num_concurrent, options.num_samples)
+                * config.runtime.generation_timeout_s,
                 later_turns=later_turns,
             ),
             journal=journal,
@@ -299,6 +309,8 @@ def _config_of(options: EvaluationOptions, model: str) -> Config:
             "model": {"name": model},
             "generation": generation,
             "training": {"seed": options.seed},
+            # The engine is as long as the longest of both.
+            "evaluation": {"max_completion_length": options.max_completion_length},
             "runtime": {"attach": options.attach, "keep_alive": options.keep_alive},
         }
     )
@@ -308,7 +320,7 @@ def engine_config(config: Config, longest_prompt: int, device: str) -> Config:
     """``config`` for an engine that writes nothing but an evaluation, whose prompts have so many tokens."""
     changes: dict[str, object] = {"max_prompt_length": longest_prompt}
     if device == "cuda":
-        changes["max_num_seqs"] = _GPU_NUM_SEQS
+        changes |= _ON_A_GPU
     return config.model_copy(update={"generation": config.generation.model_copy(update=changes)})
 
 
@@ -330,13 +342,6 @@ def _settings(options: EvaluationOptions) -> dict[str, str]:
     given = ("custom_feedback", "assistant_prefill")
     others += [name for name in given if getattr(options, name) is not None]
     return {name.replace("_", " "): str(getattr(options, name)) for name in (*names, *others)}
-
-
-def _tasks_digest(tasks: Sequence[Task]) -> str:
-    digest = hashlib.sha256()
-    for task in tasks:
-        digest.update(task.task_id.encode("utf-8", "surrogatepass") + b"\n" + task_digest(task))
-    return digest.hexdigest()[:16]
 
 
 def _show_progress(num_done: int, num_tasks: int) -> None:

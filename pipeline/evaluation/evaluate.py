@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import hashlib
 import json
 import os
 from collections import Counter, defaultdict
@@ -34,6 +35,7 @@ from pipeline.generation.generator import Generator, GeneratorError
 from pipeline.generation.resident import differences
 from pipeline.messages import Completion, GenerationRequest, SamplingSettings
 from pipeline.models.prompts import request_seed
+from rewards.digest import task_digest
 from rewards.result import RewardResult
 from sandbox.result import Outcome
 
@@ -95,6 +97,8 @@ class EvaluationReport:
     pass_at_1: Estimate
     outcomes: Mapping[str, int]
     samples: tuple[EvaluatedSample, ...]
+    # Of what was measured, where a later measurement is compared with it.
+    tasks_digest: str = ""
 
     def describe(self) -> str:
         """One line for people."""
@@ -122,6 +126,14 @@ def make_report(samples: Iterable[EvaluatedSample]) -> EvaluationReport:
         outcomes=Counter(sample.result.outcome.value for sample in samples),
         samples=samples,
     )
+
+
+def tasks_digest(tasks: Sequence[Task]) -> str:
+    """Changes with the tasks, their names and their order."""
+    digest = hashlib.sha256()
+    for task in tasks:
+        digest.update(task.task_id.encode("utf-8", "surrogatepass") + b"\n" + task_digest(task))
+    return digest.hexdigest()[:16]
 
 
 def task_deadline_s(runtime: RuntimeConfig) -> float:

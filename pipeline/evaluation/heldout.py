@@ -23,6 +23,7 @@ import sys
 from collections import deque
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,6 +41,7 @@ from pipeline.evaluation.evaluate import (
     TextScorer,
     evaluate_tasks,
     task_deadline_s,
+    tasks_digest,
 )
 from pipeline.evaluation.forms import AnswerForm, ChatForm
 from pipeline.generation.generator import Generator
@@ -101,6 +103,7 @@ async def measure(
             terms=EvaluationTerms(task_timeout_s=task_deadline_s(config.runtime)),
             on_task_done=lambda done, total: progress.activity(f"{when} training: {done}/{total} tasks"),
         )
+    report = replace(report, tasks_digest=tasks_digest(tasks))
     folder.write_evaluation(when, report)
     progress.message(f"{when}: {report.describe()}")
     return report
@@ -142,6 +145,7 @@ class InLoopEvaluation:
         self._generator = generator
         self._scorer = scorer
         self._folder = context.folder
+        self._ledger = context.ledger
         self._timeline = context.timeline
         self._note = partial(context.note, "evaluation")
         self._version = 0  # of the one that runs
@@ -151,12 +155,14 @@ class InLoopEvaluation:
     def begin(self, step: int) -> None:
         """Take up a run at ``step``: forget what later steps left, go on with what this one has begun."""
         logged = _logged_versions(self._folder.metrics, step)
+        # A line of a lost step stays in the file until one of the step before it is written.
+        logged &= {row.get("eval/policy_version") for row in self._ledger.metrics()}
         for path in sorted(self._folder.path.glob(f"evaluation_{_PREFIX}*")):
             version = _version_of(path)
             if version is None:
                 continue
             is_journal = path.name.endswith(_JOURNAL)
-            if version > step:
+            if version > step or (version not in logged and not _is_of(path, step, is_journal=is_journal)):
                 # Steps that are trained again make other weights.
                 path.unlink()
             elif version < step and is_journal:
@@ -286,6 +292,19 @@ def _logged_versions(metrics: Path, step: int) -> set[float | None]:
     """The versions whose measurement is logged in a step up to ``step``; those after it are lost."""
     rows = read_metrics(metrics) if metrics.is_file() else []
     return {row.get("eval/policy_version") for row in rows if (row["step"] or 0) <= step}
+
+
+def _is_of(path: Path, step: int, *, is_journal: bool) -> bool:
+    """Whether weights up to ``step`` wrote all that is measured in ``path``, as far as it can be read."""
+    try:
+        if not is_journal:
+            samples = json.loads(path.read_text(encoding="utf-8"))["samples"]
+        else:
+            lines = path.read_text(encoding="utf-8").splitlines()[1:]
+            samples = [json.loads(line) for line in lines]
+        return all(sample["max_policy_version"] <= step for sample in samples)
+    except (OSError, ValueError, KeyError, TypeError):
+        return True  # What is wrong with it is told by who reads it.
 
 
 def _metrics(version: int, report: EvaluationReport) -> dict[str, float]:

@@ -20,13 +20,16 @@ from rewards.extract import extract_code
 from rewards.result import RewardResult
 from sandbox.job import parse
 
+_FUTURE = re.compile(r"^from __future__ import ", re.MULTILINE)
+
 
 def sample_completion(task: Task, text: str) -> str:
     """The completion to publish for an answer: its whole program, so that prompt + completion runs.
 
     After a prompt that is a function head the program defines the function once more, which wins. After one
     that is no function by itself, for want of a docstring, it stands in a code fence, which
-    ``sample_program`` knows. An answer without a program is published as it is.
+    ``sample_program`` knows, and so does a program that imports from ``__future__``, which must come first.
+    An answer without a program is published as it is.
     """
     code = extract_code(text, task.entry_point, task.prompt)
     if not code:
@@ -36,8 +39,12 @@ def sample_completion(task: Task, text: str) -> str:
     try:
         parse(task.prompt)
     except (SyntaxError, ValueError):
-        return f"```python\n{code.rstrip()}\n```\n"
-    return f"\n{code}"
+        return _fenced(code)
+    return _fenced(code) if _FUTURE.search(code) else f"\n{code}"
+
+
+def _fenced(code: str) -> str:
+    return f"```python\n{code.rstrip()}\n```\n"
 
 
 def sample_program(task: Task, completion: str) -> str:
@@ -71,8 +78,10 @@ def read_samples(path: str, tasks: Sequence[Task], known: Collection[str]) -> li
         if task_id in task_of:
             task = task_of[task_id]
             has_head = is_whole and is_function_head(task.prompt, task.entry_point)
-            # Behind the head a program defines the function once more, which wins.
-            samples.append((task, f"\n{completion}" if has_head else completion))
+            if has_head:
+                # Behind the head a program defines the function once more, which wins.
+                completion = _fenced(completion) if _FUTURE.search(completion) else f"\n{completion}"
+            samples.append((task, completion))
         elif task_id not in known:
             unknown.append(task_id)
     if not samples:

@@ -8,7 +8,6 @@ other machines of a cluster: there the sandbox itself refuses.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import sys
 from functools import partial
 
@@ -24,7 +23,7 @@ from rewards.worker import StartWorker
 from sandbox.advice import refusal
 from sandbox.pool import SAFE_LEVELS
 from sandbox.result import Outcome
-from sandbox.worker import SandboxError
+from sandbox.worker import SandboxError, unusable_modules
 
 _WORKER = "rewards.worker:RewardWorker"
 # For a rewards.pool.RewardPool: each worker is a process of this machine.
@@ -124,9 +123,8 @@ def refuse_unusable_sandbox(config: Config, _: str) -> None:
 
 def _refuse_missing(modules: list[str], flag: str) -> None:
     problems = [
-        Problem(field=flag, fault=f"{name} is not installed", allowed="packages of this Python environment")
-        for name in modules
-        if importlib.util.find_spec(name.partition(".")[0]) is None
+        Problem(field=flag, fault=fault, allowed="packages of this Python environment")
+        for fault in unusable_modules(modules)
     ]
     if problems:
         raise ConfigError(problems)

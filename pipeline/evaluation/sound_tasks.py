@@ -28,6 +28,7 @@ from curriculum.task import Task
 from pipeline.host.files import cache_root, files_digest, read_object, write_text_atomically
 from pipeline.models.prompts import encode_prompt
 from rewards.digest import judge_digest, module_versions, task_digest
+from sandbox.pool import SAFE_LEVELS
 from sandbox.result import Outcome
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ def _measured(
     """What ``measure`` finds of each task on a sandbox, by task id; kept in ``file`` of the user's cache.
 
     It is written every ``_SAVE_S``, for a run that ends meanwhile. None, of what the sandbox could not judge,
-    is not kept.
+    is not kept, and nothing that a sandbox below level L2 found: there references may fail for that alone.
     """
     path, terms = cache_root() / file, _terms(execution)
     keys = {task.task_id: _key(task, terms) for task in tasks}
@@ -181,17 +182,18 @@ def _measured(
         num_workers = len(os.sched_getaffinity(0))
         with start_sandbox(execution, num_workers) as sandbox, ThreadPoolExecutor(num_workers) as threads:
             values = threads.map(partial(measure, sandbox, execution), new)
+            keep = _keep if sandbox.level in SAFE_LEVELS else _forget
             for task, value in zip(new, values, strict=True):
                 if value is not None:
                     known[keys[task.task_id]] = value
                 if time.monotonic() - saved_s > _SAVE_S:
-                    _keep(known, path)
+                    keep(known, path)
                     saved_s = time.monotonic()
                 if is_unwanted():
                     threads.shutdown(wait=False, cancel_futures=True)
-                    _keep(known, path)
+                    keep(known, path)
                     raise InterruptedError("the run that wanted to know of its tasks has ended")
-        _keep(known, path)
+        keep(known, path)
     return {task.task_id: known.get(keys[task.task_id]) for task in tasks}
 
 
@@ -207,6 +209,10 @@ def _keep(known: dict[str, Any], path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Another run may have written its own meanwhile.
         write_text_atomically(path, json.dumps(_kept(path) | known))
+
+
+def _forget(known: dict[str, Any], path: Path) -> None:
+    """In place of ``_keep``."""
 
 
 def _terms(execution: ExecutionConfig) -> str:

@@ -27,7 +27,7 @@ from pipeline.host.device import num_gpus
 from pipeline.host.spans import process_started_s
 from pipeline.host.versions import package_version, processor_name, source_commit
 from pipeline.record.ledger import ALARM, GUARD, PLACEMENT_GUARD, REWIND
-from pipeline.record.ledger_tables import reading
+from pipeline.record.ledger_tables import num_trained, reading
 from pipeline.record.run_folder import RunFolder
 
 _PACKAGES = ("torch", "transformers", "trl", "ray")
@@ -81,7 +81,8 @@ def write_summary(
             "mode": config.acceleration.mode,
             "seed": config.training.seed,
             "num_steps": num_steps,
-            "num_completions": num_steps * config.completions_per_step,
+            # Resumed with other settings, its steps may have been of other sizes.
+            "num_completions": num_trained(folder.db, num_steps) or num_steps * config.completions_per_step,
             "num_gated_completions": num_gated_groups * config.grpo.num_generations,
             "seconds": {name: round(value, 1) for name, value in seconds.items()} | _in_all(folder, seconds),
             "evaluation": evaluation,

@@ -14,7 +14,6 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import ray
@@ -25,7 +24,7 @@ from pipeline.errors import StageError
 from pipeline.generation.generator import GeneratorError, GeneratorLostError
 from pipeline.generation.vllm_generator import VllmGenerator, start_vllm_generator
 from pipeline.messages import WeightUpdate
-from pipeline.models.find import resolve_model
+from pipeline.models.find import path_on_this_node
 from pipeline.processes.connection import CallFailedError, ProcessGoneError
 from pipeline.processes.ray_remote import RayProcess
 from pipeline.weights.files import shared_folder
@@ -53,10 +52,7 @@ class NodeActor:
 
     async def start(self) -> Arrival:
         """Find the model on this node and start the generator."""
-        path = self._model_path
-        if not Path(path).is_dir():
-            # The driver's folder is the driver's node's.
-            path = str(await asyncio.to_thread(resolve_model, self._config.model))
+        path = await asyncio.to_thread(path_on_this_node, self._config.model, self._model_path)
         if self._config.generation.engine == "vllm":
             self._generator = await start_vllm_generator(self._config, path, self._device, index=self._index)
         else:

@@ -142,5 +142,5 @@ async def _start_one(
         try:
             return SupervisedGenerator(await start(launched), start, limit=restarts, name=name)
         except GeneratorLostError as error:
-            restarts.admit(name, str(error))
+            restarts.admit(name, str(error), has_worked=False)
             launched = None

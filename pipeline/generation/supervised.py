@@ -55,6 +55,7 @@ class SupervisedGenerator:
         self._start = start
         self._limit = limit
         self._name = name
+        self._has_worked = False  # since it was started, or started again
         self._wanted: WeightUpdate | None = None  # what the engine must hold; None for the base weights
         self._loading = asyncio.Lock()
         self._restarting: asyncio.Task[None] | None = None
@@ -79,6 +80,7 @@ class SupervisedGenerator:
                         if completion.index in received:
                             continue
                         received.add(completion.index)
+                        self._has_worked = True
                         yield completion
                         if len(received) == request.num_generations:
                             return
@@ -172,7 +174,8 @@ class SupervisedGenerator:
         await lost.kill()
         await self._may_wake.wait()
         while True:
-            self._limit.admit(self._name, reason)
+            self._limit.admit(self._name, reason, has_worked=self._has_worked)
+            self._has_worked = False
             try:
                 fresh = await self._start()
             except StageError as error:

@@ -43,6 +43,8 @@ OURS: Final = {
     "enable_lora": "lora.enabled",
     "max_lora_rank": "lora.r",
     "max_loras": "lora.enabled",
+    "lora_dtype": "generation.dtype",
+    "fully_sharded_loras": "lora.enabled",
     "speculative_config": "acceleration.speculative.enabled",
     "spec_method": "acceleration.speculative.method",
     "spec_model": "acceleration.speculative.draft_model",

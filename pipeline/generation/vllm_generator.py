@@ -139,7 +139,7 @@ class VllmGenerator:
                 async with asyncio.timeout(2 * self._generation_timeout_s):
                     await self._is_idle.wait()
             if self._num_in_flight == num_left:
-                raise GeneratorError(
+                raise GeneratorLostError(
                     f"{self._name} cannot sleep: {num_left} completions are being written, and none was "
                     f"taken for {2 * self._generation_timeout_s:.0f} s (twice runtime.generation_timeout_s)"
                 )

@@ -20,6 +20,7 @@ from configs.techniques import value_at
 from pipeline.evaluation.passk import table_cells
 from pipeline.host.files import read_object, write_text_atomically
 from pipeline.models.packaged import BUILT_IN
+from pipeline.record.ledger_tables import num_trained
 from pipeline.record.run_folder import BASELINE_MARK
 
 CARD = "README.md"
@@ -51,15 +52,17 @@ class TrainedModel:
     config: Config
     summary: Mapping[str, Any]
     is_baseline: bool
+    num_completions: int
 
 
 def trained_model(run: Path, step: int) -> TrainedModel:
     """The facts of the run in ``run``. Raises ValueError, naming the file, where they cannot be read."""
-    summary = run / "summary.json"
+    summary, config = run / "summary.json", load_finished(run / "config.yaml")
     return TrainedModel(
         name=run.resolve().name,
         step=step,
-        config=load_finished(run / "config.yaml"),
+        config=config,
+        num_completions=num_trained(run / "run.db", step) or step * config.completions_per_step,
         summary=read_object(summary) if summary.is_file() else {},
         is_baseline=(run / BASELINE_MARK).exists(),
     )
@@ -110,14 +113,14 @@ def _lines(model: TrainedModel, base: str) -> Iterator[str]:
     if dataset.allow_evaluation_sets:
         named = ", ".join(dataset.allow_evaluation_sets)
         yield f"Trained on evaluation sets by leave: {named}. Its scores on them mean nothing."
-    completions = model.step * config.completions_per_step
-    yield f"{completions:,} completions were scored and trained on."
+    yield f"{model.num_completions:,} completions were scored and trained on."
     yield from _section("Rewards")
     yield from _reward_lines(config)
     yield from _section("Evaluation")
     yield from _evaluation_lines(model)
     yield from _section("Settings")
-    yield from _table(("setting", "value"), ((name, str(value_at(config, name))) for name in _SHOWN_SETTINGS))
+    shown = [name for name in _SHOWN_SETTINGS if not (model.is_baseline and name.startswith("acceleration."))]
+    yield from _table(("setting", "value"), ((name, str(value_at(config, name))) for name in shown))
     yield ""
     yield from ("<details><summary>all settings</summary>", "", "```yaml", render(config).rstrip(), "```", "")
     yield "</details>"

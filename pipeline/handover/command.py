@@ -40,6 +40,7 @@ from pipeline.host.files import KEPT_FOR, let_others_read, no_folder, read_objec
 from pipeline.models.files import is_adapter_folder
 from pipeline.models.find import adapter_base
 from pipeline.record.checkpoints import find_fault, latest_checkpoint
+from pipeline.record.ledger_tables import known_checkpoints
 
 if TYPE_CHECKING:
     import torch
@@ -48,7 +49,7 @@ _DTYPES = ("bfloat16", "float32")
 # Where the baseline saves its model.
 _BASELINE_FOLDER = "final"
 # What a run keeps beside a model, and nobody needs who only uses it.
-_PRIVATE_FILES = ("trainer.pt", "state.json", KEPT_FOR, "merged/*", "merged.lock", ".*")
+_PRIVATE_FILES = ("trainer.pt", "training_args.bin", "state.json", KEPT_FOR, "merged/*", "merged.lock", ".*")
 
 
 def find_model_folder(place: Path) -> tuple[Path, TrainedModel]:
@@ -67,7 +68,7 @@ def find_model_folder(place: Path) -> tuple[Path, TrainedModel]:
         raise ValueError(f"{place} {what}; give runs/NAME or runs/NAME/checkpoints/step-NNNNNN")
     if chosen is None:
         final = run / "checkpoints" / _BASELINE_FOLDER
-        chosen = final if final.is_dir() else latest_checkpoint(run)
+        chosen = final if final.is_dir() else latest_checkpoint(run, known_checkpoints(run / "run.db"))
         if chosen is None:
             raise ValueError(f"{run}/checkpoints: holds no whole checkpoint; let the run save one")
     if chosen.name == _BASELINE_FOLDER:
@@ -122,11 +123,15 @@ def export(folder: Path, out: Path, model: TrainedModel, *, dtype: str = "bfloat
             _convert(partial, dtype)
             write_card(partial, model)
     except (shutil.Error, SafetensorError) as error:
-        # Of a disk without room the libraries say so in words only.
-        if "No space left" in str(error) or "os error 28" in str(error):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(out)) from error
-        raise ValueError(f"{out}: cannot be made: {error}") from error
+        raise _unwritten(out, error) from error
     return out
+
+
+def _unwritten(out: Path, error: Exception) -> Exception:
+    # Of a disk without room the libraries say so in words only.
+    if "No space left" in str(error) or "os error 28" in str(error):
+        return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(out))
+    return ValueError(f"{out}: cannot be made: {error}")
 
 
 def _convert(folder: Path, name: str) -> None:
@@ -246,5 +251,8 @@ def _merge(arguments: argparse.Namespace) -> int:
             "it is: python -m pipeline hand-over"
         )
     base = arguments.base or adapter_base(Path(arguments.adapter))
-    print(merge_adapter(arguments.adapter, base, arguments.out))
+    try:
+        print(merge_adapter(arguments.adapter, base, arguments.out))
+    except SafetensorError as error:
+        raise _unwritten(Path(arguments.out), error) from error
     return 0

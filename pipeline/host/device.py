@@ -77,7 +77,7 @@ def for_device(config: Config, device: str, *, is_here: bool = True) -> Config:
         without = "float32" if device == "cpu" else "float16"
         engine["dtype"] = "bfloat16" if is_bf16 else without
     if config.generation.quantization == "auto":
-        engine["quantization"] = _low_precision(config, device)
+        engine["quantization"] = _low_precision(config, device) if is_here else "none"
     if (packing := config.acceleration.token_packing).max_tokens is None:
         packing = packing.model_copy(update={"max_tokens": ROW_TOKENS["cpu" if device == "cpu" else "cuda"]})
         changes["acceleration"] = config.acceleration.model_copy(update={"token_packing": packing})

@@ -20,8 +20,9 @@ class TooManyRestartsError(StageError):
 
 
 class RestartLimit:
-    """At most ``max_restarts`` restarts of each stage within ``window_s`` seconds.
+    """At most ``max_restarts`` restarts of each stage within ``window_s`` seconds, or without work between.
 
+    A start or a step that ends at its own deadline may take longer than the window.
     ``note`` is called once for each restart and for the end, with a kind ("restart", "given up") and a text.
     """
 
@@ -40,18 +41,19 @@ class RestartLimit:
         self._clock = clock
         self._restarts: dict[str, deque[float]] = {}  # stage -> when it was started again, oldest first
 
-    def admit(self, stage: str, reason: str) -> None:
-        """Count a restart of ``stage``, which ended for ``reason``.
+    def admit(self, stage: str, reason: str, *, has_worked: bool = True) -> None:
+        """Count a restart of ``stage``, which ended for ``reason``; ``has_worked`` since the one before.
 
         Raises:
             TooManyRestartsError: it has used up its restarts; it shall not be started again.
         """
         now_s = self._clock()
         recent = self._restarts.setdefault(stage, deque())
-        while recent and recent[0] <= now_s - self._window_s:
+        while has_worked and recent and recent[0] <= now_s - self._window_s:
             recent.popleft()
         if len(recent) >= self._max_restarts:
-            allowed = f"{self._max_restarts} restarts within {self._window_s:g} s are allowed"
+            within = f"within {self._window_s:g} s" if has_worked else "without any work between them"
+            allowed = f"{self._max_restarts} restarts {within} are allowed"
             text = (
                 f"{stage}: not started again ({allowed}: runtime.max_restarts, runtime.restart_window_s); "
                 f"the last reason: {_short(reason)}"

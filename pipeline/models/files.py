@@ -30,6 +30,8 @@ ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetens
 PEFT_PREFIX, A_END, B_END = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
 _WRITES = re.compile("CausalLM|LMHead|ForConditionalGeneration")
 _CONTEXTS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
+# Architectures whose weights cannot be compared with what an engine holds of them.
+_REARRANGED = ("bloom", "falcon", "gpt2", "gpt_neox", "phi")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|layer)\.(\d+)\.")
 
 
@@ -107,26 +109,51 @@ def experts_of(config: Mapping[str, Any]) -> str | None:
     return next((f"{name} = {config[name]}" for name in names if config.get(name)), None)
 
 
+def mlp_width(config: Mapping[str, Any]) -> int:
+    """The width of the MLPs of ``config``, whatever its architecture calls it."""
+    names = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size")
+    hidden: int = config.get("hidden_size") or config["n_embd"]
+    found: int | None = next((config[name] for name in names if isinstance(config.get(name), int)), None)
+    return 4 * hidden if found is None else found
+
+
 def refuse_misfit(config: Config, folder: Path, device: str) -> None:
     """Raise ValueError where the model in ``folder``, by its config.json, cannot be used as ``config`` says.
 
     That is: it is a mixture of experts, which Transformers fuses and publishes under other names; its weights
-    are read anew, and are no safetensors; prompt and completion are longer than its context; the KV cache has
-    no room for one sequence.
+    are quantised, or are read anew, and are no safetensors; vLLM has it within a model of pictures, under
+    names that no trainer publishes; prompt and completion are longer than its context; the KV cache has no
+    room for one sequence.
     """
     file, fields = folder / "config.json", read_object(folder / "config.json")
+    is_part, generation = bool(fields.get("text_config")), config.generation
+    fields = {**fields, **(fields.get("text_config") or {})}
     if (found := experts_of(fields)) is not None:
         raise ValueError(
             f"model.name: {file} has {found}: mixtures of experts are not supported; choose a dense model"
         )
-    generation = config.generation
+    refuse_quantised(folder, "model.name")
+    if (folder / _INDEX).is_file() and (folder / "model.safetensors").is_file():
+        raise ValueError(
+            f"model.name: {folder / _INDEX}: there is a model.safetensors beside it, which Transformers reads "
+            "and vLLM does not; remove one of the two"
+        )
+    if (kind := fields.get("model_type")) in _REARRANGED and generation.engine == "vllm":
+        raise ValueError(
+            f"model.name: {file} has model_type {kind!r}: vLLM holds its weights in another order or "
+            "under other names than they are trained; choose another model, or generation.engine transformers"
+        )
+    if is_part and generation.engine == "vllm":
+        raise ValueError(
+            f"model.name: {file} has text_config: models of pictures or sound as well as text are not "
+            "supported; choose one of text alone (or generation.engine transformers)"
+        )
     is_merged = config.lora.enabled and (device == "cpu" or generation.engine == "transformers")
     if (is_merged or config.runtime.keep_alive) and not weight_files(folder):
         raise ValueError(
             f"model.name: {folder} holds no safetensors, from which adapters are added to its weights and a "
             "resident engine (runtime.keep_alive) begins anew: load it with Transformers, and save it again"
         )
-    fields = {**fields, **(fields.get("text_config") or {})}
     longest = max_engine_length(config)
     context = next((fields[name] for name in _CONTEXTS if isinstance(fields.get(name), int)), None)
     if context is not None and longest > context and not _is_stretched(fields):
@@ -142,6 +169,17 @@ def refuse_misfit(config: Config, folder: Path, device: str) -> None:
             f"generation.kv_cache_gb: value {generation.kv_cache_gb:g}: holds less than one sequence of "
             f"{longest} tokens of {file}; allowed: at least {needed / 2**30:.3g}, or fewer tokens "
             f"({_lengths(config)})"
+        )
+
+
+def refuse_quantised(folder: Path, field: str) -> None:
+    """Raise ValueError where the weights in ``folder`` are not what they stand for: scales go with them."""
+    file = folder / "config.json"
+    if quantisation := read_object(file).get("quantization_config"):
+        method = quantisation.get("quant_method", "") if isinstance(quantisation, dict) else ""
+        raise ValueError(
+            f"{field}: {file} has quantization_config ({method or 'of some kind'}): weights in few bits are "
+            "neither trained nor merged with; choose the model in 16 or 32 bits"
         )
 
 

@@ -67,12 +67,14 @@ def refuse_damaged_model(name: str, field: str = "model.name") -> None:
     at.
     """
     folder = Path(name).expanduser()
+    if name in BUILT_IN:
+        return
     if not folder.is_dir():
         if folder.is_file():
             raise ValueError(f"{field}: {name!r} is a file; give the folder in Hugging Face layout")
         if _is_path(name):
             raise ValueError(f"{field}: no such folder: {name!r}")
-        guess = None if name in BUILT_IN or "/" in name else nearest(name, BUILT_IN)
+        guess = None if "/" in name else nearest(name, BUILT_IN)
         if guess is not None:
             raise ValueError(f"{field}: no model {name!r} is built in, and no folder; did you mean {guess}?")
         return
@@ -85,9 +87,20 @@ def refuse_damaged_model(name: str, field: str = "model.name") -> None:
         raise ValueError(f"{field}: {error}") from None
 
 
+def path_on_this_node(model: ModelConfig, path: str) -> str:
+    """``path``, the driver's folder of ``model``, where this node of a cluster has it too; else its own.
+
+    Raises as ``resolve_model``.
+    """
+    is_from_hub = model.name not in BUILT_IN and not Path(model.name).expanduser().is_dir()
+    # The folder of a download is there before its first file.
+    return path if Path(path).is_dir() and not is_from_hub else str(resolve_model(model))
+
+
 def local_folder(model: ModelConfig) -> Path | None:
     """The folder that ``model`` names, where it lies on this machine by name; nothing is fetched."""
-    for folder in (Path(model.name).expanduser(), cache_root() / "models" / model.name):
+    kept = cache_root() / "models" / model.name
+    for folder in (kept,) if model.name in BUILT_IN else (Path(model.name).expanduser(), kept):
         if (folder / "config.json").is_file():
             return folder
     return None
@@ -145,6 +158,8 @@ def _merged(folder: Path) -> Path:
     out = folder / "merged"
     if _is_current(out, folder):
         return out
+    from safetensors import SafetensorError
+
     from pipeline.models.merging import merge_adapter
 
     try:
@@ -158,7 +173,7 @@ def _merged(folder: Path) -> Path:
             return out
     except TimeoutError:
         raise
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise ValueError(
             f"model.name: the adapter in {folder} could not be merged there ({error}); write the merged "
             f"model elsewhere with `python -m pipeline merge {folder} OUT_FOLDER`"
@@ -190,10 +205,16 @@ def _from_hub(model: ModelConfig) -> Path:
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(model.name, revision=model.revision))
+        found = Path(snapshot_download(model.name, revision=model.revision))
     except (HTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise ValueError(
             f"model.name: {model.name!r} is no local folder and could not be had from the hub "
             f"({type(error).__name__}: {in_short(error)}); give {' or '.join(BUILT_IN)}, a folder "
             "in Hugging Face layout, or a hub id that this machine can reach"
         ) from error
+    if is_adapter_folder(found):
+        raise ValueError(
+            f"model.name: {model.name!r} is an adapter: fetch it into a folder of yours, and give that "
+            f"(hf download {model.name} --local-dir FOLDER)"
+        )
+    return found

@@ -32,6 +32,7 @@ from pipeline.models.files import (
     base_weights,
     check_adapter,
     check_safetensors,
+    refuse_quantised,
     stored_files,
 )
 
@@ -192,6 +193,7 @@ def _paired(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, tuple[Tens
 
 
 def _refuse_strangers(adapter: Adapter, files: Sequence[Path], base: Path) -> None:
+    refuse_quantised(base, "adapter")
     names = frozenset[str]().union(*map(check_safetensors, files))
     strangers = sorted(set(adapter.factors) - names)
     if strangers:

@@ -117,6 +117,9 @@ def packaged_folder(spec: PackagedModel) -> Path:
     folder = cache_root() / "models" / spec.name
     if (folder / "config.json").is_file():
         return folder
+    # Imported here: see above.
+    from safetensors import SafetensorError
+
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with locked(folder.parent / f"{spec.name}.lock", timeout_s=LOCK_TIMEOUT_S):
@@ -131,7 +134,7 @@ def packaged_folder(spec: PackagedModel) -> Path:
                     os.replace(made, folder)
     except TimeoutError:
         raise
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise ValueError(
             f"model.name: {spec.name!r} could not be written below {folder.parent}: {error} "
             f"({disk(folder.parent)[1]:.1f} GiB are free; XDG_CACHE_HOME names another place)"

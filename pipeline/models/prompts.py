@@ -22,6 +22,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from configs.conditions import why_no_drafts
 from configs.schema import Config, GenerationConfig
 from curriculum.task import Task
 from pipeline.host.files import cache_root, files_digest, read_object, write_text_atomically
@@ -198,6 +199,12 @@ def refuse_useless_seeds(config: Config, device: str) -> None:
             "generation.seed_requests: value True: vLLM on a CPU takes no seed for a request; set it to "
             "false, or generation.engine to transformers"
         )
+    drafts = config.acceleration.speculative.enabled and why_no_drafts(config) is None
+    if config.generation.seed_requests and config.generation.engine == "vllm" and drafts:
+        raise ValueError(
+            "generation.seed_requests: value True: with drafts a request draws as many numbers as were "
+            "drafted, which its seed does not say; set acceleration.speculative.enabled to false"
+        )
 
 
 def training_sampling(config: Config) -> SamplingSettings:
@@ -240,15 +247,20 @@ class TurnTokens:
             )
 
     def feedback_ids(self, task: Task, answer_ids: tuple[int, ...], feedback: str) -> tuple[int, ...]:
-        """The tokens between ``answer_ids`` and the next answer; ``feedback`` is cut where it is too long."""
+        """The tokens between ``answer_ids`` and the next answer, with what of ``feedback`` is ``fitting``."""
+        ids = self._encode(task, self.fitting(task, feedback))
+        # An answer that the model ended itself has the token that ends it.
+        return ids[1:] if answer_ids[-1:] == ids[:1] else ids
+
+    def fitting(self, task: Task, feedback: str) -> str:
+        """``feedback``, cut where it is too long."""
         ids = self._encode(task, feedback)
         # A task whose own words are longer than the first one's may be above the bound with none.
         while len(ids) > self._max_length and feedback:
             num_kept = min(len(feedback) - 8, len(feedback) * self._max_length // len(ids))
             feedback = f"{feedback[: max(0, num_kept)].rstrip()}..." if num_kept > 0 else ""
             ids = self._encode(task, feedback)
-        # An answer that the model ended itself has the token that ends it.
-        return ids[1:] if answer_ids[-1:] == ids[:1] else ids
+        return feedback
 
     def _encode(self, task: Task, feedback: str) -> tuple[int, ...]:
         encoded = self._tokenizer(self._between(task, feedback) + self._prefill, add_special_tokens=False)

@@ -18,8 +18,9 @@ from configs.schema import Config
 from configs.task_sets import is_fetched
 from configs.yaml_text import parse_value
 from curriculum.sources import load_tasks
+from curriculum.task import Task
 from pipeline.evaluation.heldout import heldout_tasks
-from pipeline.evaluation.sound_tasks import sound_tasks, tasks_that_fit
+from pipeline.evaluation.sound_tasks import Note
 from pipeline.host.device import choose_device, for_device, num_gpus, torch_sees_gpu
 from pipeline.host.limits import memory
 from pipeline.host.shares import engine_share, is_shared, takes_turns
@@ -44,6 +45,12 @@ from pipeline.training.memory import (
     micro_batch_tokens,
     trainer_parts,
 )
+from sandbox.worker import SandboxError
+
+# Says which tasks a run trains on, or raises ValueError: pipeline.run.job.choose_tasks.
+ChooseTasks = Callable[
+    [tuple[Task, ...], Sequence[Task], Config, PromptTokenizer | None, Note], tuple[Task, ...]
+]
 
 _GB = 1e9
 # The memory that a card of so many GB has; --gpu-memory says another.
@@ -59,12 +66,16 @@ class Machine:
 
 
 def run_dry(
-    resolved: Resolved, gpu_memory: str | None, refusals: Callable[[Config, str, bool], list[str]]
+    resolved: Resolved,
+    gpu_memory: str | None,
+    refusals: Callable[[Config, str, bool], list[str]],
+    choose: ChooseTasks,
 ) -> int:
     """Print what the run of ``resolved`` would be; returns 2 where it would fail, else 0.
 
     ``gpu_memory`` are the GB of the card that it is meant for, as written by the user. ``refusals`` says for
-    what a run would be refused on a device, and whether that is this machine's.
+    what a run would be refused on a device, and whether that is this machine's; ``choose`` says which tasks
+    it would train on.
     """
     config = resolved.config
     machine = this_machine(_parsed(gpu_memory))
@@ -81,7 +92,7 @@ def run_dry(
     print("\n".join(_head(config, device, limit)))
     faults = refusals(config, device, is_here)
     if not faults:
-        faults = _tasks(config)
+        faults = _tasks(config, choose)
     if shape is None:
         print(
             f"memory: not known: {config.model.name} has no config.json on this machine, and it could not be "
@@ -172,7 +183,7 @@ def expected_faults(
     left = machine.gpu_bytes - _engine_bytes(config, shape, machine.gpu_bytes)
     # Between its steps, that is.
     kept = sum(value for name, value in trainer.gpu.items() if name not in ("activations", "logits"))
-    beside = (1.0 - share) * machine.gpu_bytes
+    beside = (1.0 - share * _engines_on_a_card(config)) * machine.gpu_bytes
     if trainer.gpu_bytes > left and not (shares_gpu(config) and config.generation.engine == "vllm"):
         faults.append(
             f"memory: the trainer needs about {trainer.gpu_bytes / _GB:.1f} GB of a GPU, and has "
@@ -206,12 +217,19 @@ def _takes_turns(config: Config) -> bool:
 
 
 def _engine_bytes(config: Config, shape: ModelShape, gpu_bytes: float) -> float:
-    """What an engine holds of a trainer's GPU while that one works."""
+    """What engines hold of a trainer's GPU while that one works."""
     if not shares_gpu(config):
         return 0.0
     if config.generation.engine != "vllm":
-        return sum(engine_parts(config, shape, "cuda", gpu_bytes).values())
-    return ASLEEP if _takes_turns(config) else engine_share(config, beside_trainer=True) * gpu_bytes
+        one = sum(engine_parts(config, shape, "cuda", gpu_bytes).values())
+    else:
+        one = ASLEEP if _takes_turns(config) else engine_share(config, beside_trainer=True) * gpu_bytes
+    return one * _engines_on_a_card(config)
+
+
+def _engines_on_a_card(config: Config) -> int:
+    """How many engines the fullest GPU has; of another machine one card is known."""
+    return math.ceil(config.generation.num_engines / max(1, num_gpus("cuda")))
 
 
 def _host_bytes(every: Sequence[ProcessMemory]) -> float:
@@ -256,7 +274,7 @@ def _head(config: Config, device: str, limit: MicroBatchLimit) -> list[str]:
     ]
 
 
-def _tasks(config: Config) -> list[str]:
+def _tasks(config: Config, choose: ChooseTasks) -> list[str]:
     """Print what there is to train on; returns what is wrong with the prompts, as far as it can be known."""
     if is_fetched(config.dataset.name):
         print(f"tasks: {config.dataset.name}, not looked at")
@@ -269,13 +287,17 @@ def _tasks(config: Config) -> list[str]:
     def note(kind: str, text: str) -> None:
         print(f"{kind}: {text}")
 
+    tokenizer = None
     try:
-        tasks = sound_tasks(tasks, config, note)
         if folder is None or not any(folder.glob("*token*")):
             print(f"prompts: not counted: there is no tokenizer of {config.model.name} on this machine")
-            return []
-        tokenizer = PromptTokenizer(folder, trust_remote_code=config.model.trust_remote_code)
-        tasks_that_fit(tokenizer, tasks, heldout_tasks(config), config, note)
+        else:
+            tokenizer = PromptTokenizer(folder, trust_remote_code=config.model.trust_remote_code)
+        heldout = () if is_fetched(config.evaluation.tasks) else heldout_tasks(config)
+        choose(tasks, heldout, config, tokenizer, note)
+    except SandboxError as error:
+        # Meant for another machine, whose sandbox is not this one's.
+        print(f"references: not run here: {error}")
     except ValueError as error:
         return [str(error)]
     return []

@@ -5,6 +5,7 @@ Where stages shared cores or a GPU, each one's seconds contain its waiting for t
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -157,8 +158,12 @@ def _hardware_of(folder: Path) -> Mapping[str, object]:
     query = "SELECT text FROM events WHERE kind = 'hardware' ORDER BY event_id DESC LIMIT 1"
     with reading(ledger) as database:
         (said,) = database.execute(query).fetchone() or ("",)
-    device, _, others = said.partition(", ")
-    return {"device": device, "cpu": others.rpartition(", ")[0]} if device else {}
+    # Earlier versions did not say how many GPUs.
+    found = re.fullmatch(r"(\w+), (.*), \S+ cores(?:, (\d+) GPUs)?", said)
+    if found is None:
+        return {}
+    device, cpu, num_there = found.groups()
+    return {"device": device, "cpu": cpu, "num_gpus": None if num_there is None else int(num_there)}
 
 
 def _steady_rows(folder: Path) -> Rows:
@@ -169,6 +174,8 @@ def _steady_rows(folder: Path) -> Rows:
     """
     metrics = folder / "metrics.jsonl"
     rows = read_metrics(metrics) if metrics.is_file() else []
+    # With output.logging_steps there are lines of an evaluation alone between those of steps.
+    rows = [row for row in rows if "step/seconds" in row]
     # The last steps train what earlier ones generated: nothing shares their device any more.
     counted = ("train/seconds", "generation/tokens", "generation/seconds")
     writing = [number for number, row in enumerate(rows) if all(row.get(name) for name in counted)]

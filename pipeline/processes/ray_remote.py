@@ -149,4 +149,6 @@ class RayProcess:
             return OutOfMemoryError(f"Ray has ended its process for want of memory: {lines[0]}")
         # What follows the first lines is the log of the node.
         cause = f"{type(error).__name__}: {'; '.join(lines[:_CAUSE_LINES])}"[:_CAUSE_LENGTH]
-        return ProcessGoneError(f"its process died: {why_killed(self._num_oom_kills)}; {cause}")
+        return ProcessGoneError(
+            f"its process died: {cause}; on the driver's machine {why_killed(self._num_oom_kills)}"
+        )

@@ -284,10 +284,10 @@ def _unscored(rows: Sequence[Row], config: Config) -> str | None:
     shares = _last(rows, "rollout/infra_error_share")
     if not shares or min(shares) <= 0.05:
         return None
-    custom = f", or rewards.custom ({', '.join(config.rewards.custom)})" if config.rewards.custom else ""
+    own = ", ".join(filter(None, (*config.rewards.custom, config.rollouts.custom_feedback)))
     return (
         f"{_percent(shares)} of the completions could not be scored, so nothing is learnt from them: look at "
-        f"their detail in samples.jsonl; it is the sandbox{custom}"
+        f"their detail in samples.jsonl; it is the sandbox{own and f', or your own code: {own}'}"
     )
 
 

@@ -115,6 +115,10 @@ class LedgerError(StageError):
             f"ledger {path}: {error}; what was committed before is kept: free some space if the disk is "
             "full, then go on with --resume (or start again, if this was the start)"
         )
+        self._given = (path, error)
+
+    def __reduce__(self) -> tuple[type[LedgerError], tuple[Path, sqlite3.Error]]:
+        return type(self), self._given
 
 
 def open_ledger(path: Path) -> sqlite3.Connection:
@@ -183,6 +187,30 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
             yield database
     except sqlite3.DatabaseError as error:
         raise ValueError(f"{path} is not a run database, or is damaged: {error}") from error
+
+
+def known_checkpoints(path: Path) -> frozenset[str] | None:
+    """The names of the checkpoints that committed steps of the run database at ``path`` refer to.
+
+    None where there is none, or it is empty. Raises as ``reading``.
+    """
+    if not path.is_file() or path.stat().st_size == 0:
+        return None
+    query = "SELECT checkpoint FROM steps WHERE status = 'committed' AND checkpoint IS NOT NULL"
+    with reading(path) as database:
+        return frozenset(name for (name,) in database.execute(query))
+
+
+def num_trained(path: Path, step: int) -> int | None:
+    """How many scored completions the steps up to ``step`` were trained on; None where nothing says it."""
+    if not path.is_file():
+        return None
+    query = (
+        "SELECT COUNT(*) FROM steps JOIN draws USING (step_id) JOIN rollouts USING (draw_id, attempt)"
+        " WHERE steps.status = 'committed' AND steps.step <= ? AND reward IS NOT NULL"
+    )
+    with reading(path) as database:
+        return int(database.execute(query, (step,)).fetchone()[0]) or None
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:

@@ -138,6 +138,9 @@ METRICS = (
     Metric("eval/newest_policy_version", "", "the newest version that wrote a token of it"),
 )
 
+# What they say of a step is of the card and the moment, not of what was computed.
+OF_THE_CARD = ("train/gpu_memory_gb", "train/mfu")
+
 # One metric for each reward, or each level, that a run has.
 FAMILIES = (
     Metric("curriculum/offered_level_N", "draws", "draws of tasks of difficulty N since the run began"),

@@ -219,6 +219,11 @@ def refuse_unusable_output(output: OutputConfig) -> None:
 
 
 def _taken(path: Path) -> str:
+    if (path / BASELINE_MARK).exists():
+        return (
+            f"output.name: {path.name!r} is taken: {path} exists, and is a run of train_code_grpo, which "
+            "cannot be resumed: give another name, or remove it"
+        )
     return (
         f"output.name: {path.name!r} is taken: {path} exists; resume it with --resume {path}, or give "
         "another name"

@@ -161,8 +161,7 @@ def _tensorboard(folder: Path, first_step: int) -> Iterator[Log]:
     from torch.utils.tensorboard import SummaryWriter
 
     # Steps that a resume does again are taken off the curves.
-    purge_step = first_step + 1 if first_step else None
-    writer = SummaryWriter(str(folder / "tensorboard"), purge_step=purge_step)
+    writer = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step + 1)
 
     def log(step: int, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():

@@ -18,6 +18,7 @@ import secrets
 import socket
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import uvicorn
 from starlette.applications import Starlette
@@ -175,7 +176,7 @@ def run_watch(folder: str, port: int) -> int:
         raise ValueError(f"--watch: {str(path)!r} {no_folder(path)}; give a run folder, or a folder of them")
     path = path.resolve()
     is_run = (path / "config.yaml").is_file()
-    root, page = (path.parent, f"/runs/{path.name}") if is_run else (path, "/")
+    root, page = (path.parent, f"/runs/{quote(path.name, safe='')}") if is_run else (path, "/")
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

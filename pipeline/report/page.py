@@ -43,6 +43,7 @@ def run_data(reader: RunReader, *, num_samples: int) -> dict[str, Any]:
     task_ids = {sample["task_id"] for sample in shown_samples} | {pair["task_id"] for pair in pairs}
     growing = growing_data(reader)
     summary = reader.json_file("summary.json") or {}
+    hardware = reader.newest_event("hardware")
     return {
         **growing,
         "examples": pairs,
@@ -51,7 +52,7 @@ def run_data(reader: RunReader, *, num_samples: int) -> dict[str, Any]:
         # What does not change while the run trains.
         "name": reader.name,
         "settings": flat_settings(reader.settings()),
-        "hardware": summary.get("hardware", {}),
+        "hardware": summary.get("hardware") or ({"hardware": hardware} if hardware else {}),
         "versions": summary.get("versions", {}),
         "commit": summary.get("commit"),
         "isolation_level": summary.get("isolation_level"),
@@ -77,6 +78,7 @@ def growing_data(reader: RunReader, after_step: int = 0, after_span: int = 0) ->
     shares = busy_shares(every)
     return {
         "state": asdict(state),
+        "edition": reader.edition(),
         "series": series(reader.steps(after_step), origin_s),
         "spans": _packed_spans(spans, origin_s),
         "last_span": max((span.span_id for span in spans), default=after_span),
@@ -132,7 +134,9 @@ def flat_settings(values: Mapping[str, Any]) -> list[list[Any]]:
     """Dotted name, value as text, whether it differs from the default; in the file's order."""
     defaults = dict(_leaves(Config().model_dump(mode="json")))
     return [
-        [name, _text(value), name in defaults and defaults[name] != value] for name, value in _leaves(values)
+        # What stands in a mapping has no default of its own.
+        [name, _text(value), defaults.get(name) != value]
+        for name, value in _leaves(values)
     ]
 
 

@@ -124,6 +124,20 @@ class RunReader:
         rows = self.query("SELECT time, kind, text FROM events ORDER BY event_id DESC LIMIT 500")
         return [(row["time"], row["kind"], row["text"]) for row in reversed(rows)]
 
+    def newest_event(self, kind: str) -> str | None:
+        """The text of the last event of that kind, None where there is none."""
+        rows = self.query("SELECT text FROM events WHERE kind = ? ORDER BY event_id DESC LIMIT 1", (kind,))
+        return rows[0]["text"] if rows else None
+
+    def edition(self) -> list[int]:
+        """Another one where what was read before may no longer be the run, or lacks more than later steps.
+
+        So it is after the run went back to a checkpoint, was measured, ended, or goes on after its end.
+        """
+        ((num_rewinds,),) = self.query("SELECT COUNT(*) FROM runs WHERE rewound_to IS NOT NULL")
+        names = (*(f"evaluation_{when}.json" for when in _WHENS), "summary.json")
+        return [num_rewinds, *(int((self.path / name).exists()) for name in names)]
+
     def started_s(self) -> float:
         """When the run first began, in seconds since 1970."""
         (row,) = self.query("SELECT MIN(started_at) AS started_s FROM runs")

@@ -159,7 +159,6 @@ def _pair(
         "before": sides[0],
         "after": sides[1],
         "change": sides[1]["mean"] - sides[0]["mean"],
-        "diff": line_diff(sides[0]["completion"], sides[1]["completion"]),
     }
 
 
@@ -186,10 +185,20 @@ def _most_changed(kind: str, pairs: Sequence[dict[str, Any] | None]) -> list[dic
     mixed: list[dict[str, Any]] = []
     while (gains or losses) and len(mixed) < NUM_EXAMPLES:
         mixed += [side.pop(0) for side in (gains, losses) if side]
-    return mixed[:NUM_EXAMPLES]
+    return [
+        pair | {"diff": line_diff(pair["before"]["completion"], pair["after"]["completion"])}
+        for pair in mixed[:NUM_EXAMPLES]
+    ]
 
 
 def line_diff(before: str, after: str) -> list[tuple[str, str]]:
     """Lines with "-" (only before), "+" (only after) or " " (both)."""
-    lines = difflib.ndiff(before.splitlines(), after.splitlines())
-    return [(line[0], line[2:]) for line in lines if line[0] in "+- "]
+    old, new = before.splitlines(), after.splitlines()
+    found: list[tuple[str, str]] = []
+    # Not ndiff, whose search for similar lines takes the cube of their number, and recurses as deep.
+    for what, i, j, k, m in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if what == "equal":
+            found += [(" ", line) for line in old[i:j]]
+        else:
+            found += [*(("-", line) for line in old[i:j]), *(("+", line) for line in new[k:m])]
+    return found

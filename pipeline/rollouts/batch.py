@@ -64,15 +64,14 @@ def _loss_mask(
     rollout: Rollout, advantage: float, grpo: GrpoConfig, *, is_warm_start: bool
 ) -> tuple[int, ...]:
     """For each token of the completion, length C, whether it is trained on; feedback never is."""
-    num_tokens = len(rollout.completion.token_ids)
-    is_cut_off = grpo.mask_truncated_completions and rollout.completion.finish_reason == "length"
-    if is_cut_off or (is_warm_start and advantage == 0.0):
-        return (0,) * num_tokens
-    if is_warm_start:
-        # What came before the answer that passed did not.
-        num_before = sum(turn.length for turn in rollout.earlier)
-        return (0,) * num_before + (1,) * (num_tokens - num_before)
-    return rollout.sampled
+    if is_warm_start and advantage == 0.0:
+        return (0,) * len(rollout.completion.token_ids)
+    # In a warm start what came before the answer that passed did not.
+    counts = [int(not is_warm_start)] * len(rollout.earlier) + [1]
+    if grpo.mask_truncated_completions:
+        ends = zip(counts, rollout.finish_reasons, strict=True)
+        counts = [0 if reason == "length" else count for count, reason in ends]
+    return rollout.mask(counts)
 
 
 def _sample(
@@ -127,7 +126,9 @@ def _rollout_metrics(
         "rollout/pass_rate": statistics.fmean(rollout.result.passed for rollout in judged),
         "rollout/completion_length": statistics.fmean(r.num_sampled for r in rollouts),
         **({"rollout/prompt_cached_share": _share_of(read)} if read else {}),
-        "rollout/truncated_share": statistics.fmean(r.completion.finish_reason == "length" for r in rollouts),
+        "rollout/truncated_share": statistics.fmean(
+            reason == "length" for rollout in rollouts for reason in rollout.finish_reasons
+        ),
         "rollout/syntax_failure_share": statistics.fmean(
             rollout.result.breakdown.get("syntax", 0.0) == 0.0 for rollout in judged
         ),

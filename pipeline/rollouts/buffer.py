@@ -38,11 +38,17 @@ class RolloutBuffer:
     turns (see ``alternate``).
     """
 
-    def __init__(self, *, groups_per_step: int, max_staleness: int, version: int = 0) -> None:
-        """``version`` is that of the trainer and the generators at the start (a resume: not 0)."""
+    def __init__(
+        self, *, groups_per_step: int, max_staleness: int, version: int = 0, has_turns: bool = False
+    ) -> None:
+        """``version`` is that of the trainer and the generators at the start (a resume: not 0).
+
+        With ``has_turns`` what is generated may wait for a score, to go on from there.
+        """
         assert version >= 0
         self._rule = Admission(groups_per_step=groups_per_step, max_staleness=max_staleness)
         self._rule_in_turn = Admission(groups_per_step=groups_per_step, max_staleness=0)
+        self._writers_owe = "generation or rewards owe" if has_turns else "generation owes"
         self.alternates = False
         # In turn: the version that all steps of the present block are generated with; None before the first.
         self._block_version: int | None = None
@@ -274,7 +280,7 @@ class RolloutBuffer:
         """Which stage owes what."""
         generating, scoring = self._in_state(DrawState.GENERATING), self._in_state(DrawState.SCORING)
         num_ready = len(self._in_state(DrawState.SCORED))
-        owed = [f"generation owes draws {_some(generating)}"] if generating else []
+        owed = [f"{self._writers_owe} draws {_some(generating)}"] if generating else []
         owed += [f"rewards owe draws {_some(scoring)}"] if scoring else []
         if not owed:
             owed = ["nothing is at work: the sampler issued none"]
@@ -300,7 +306,7 @@ class RolloutBuffer:
             setting = "runtime.train_step_timeout_s"
         else:
             writing, scoring = num[DrawState.GENERATING], num[DrawState.SCORING]
-            culprit = f"generation owes {writing} groups, rewards {scoring}"
+            culprit = f"{self._writers_owe} {writing} groups, rewards {scoring}"
             setting = "runtime.generation_timeout_s"
         slots = f"{self.in_use} in use of {self.num_slots}"
         return (

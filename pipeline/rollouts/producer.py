@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -47,12 +48,12 @@ Judged = tuple[Completion, RewardResult, tuple[EarlierTurn, ...]]
 
 @dataclass(slots=True)
 class _Work:
-    """One draw at work: when what of it was written and scored."""
+    """One draw at work: when what of it was written, with how many tokens, and scored."""
 
     draw_id: int
     task: Task
     request: GenerationRequest
-    writing: list[Interval] = field(default_factory=list)
+    writing: list[tuple[Interval, int]] = field(default_factory=list)
     scoring: list[Interval] = field(default_factory=list)
 
 
@@ -209,18 +210,19 @@ class RolloutProducer:
                 one.cancel()
         whole, results, earlier = zip(*judged, strict=True)
         group = make_group(draw.draw_id, task, prompt_ids, whole, results, earlier)
-        self._note_times(work, sum(rollout.num_sampled for rollout in group.rollouts))
+        self._note_times(work)
         self._close_group(group, draw.step)
 
     async def _generate(self, work: _Work, request: GenerationRequest) -> AsyncIterator[Completion]:
         """What ``request``, the draw's first or one of a later turn, is answered with; counts it."""
-        asked_s = self._timeline.now()
+        asked_s, num_tokens = self._timeline.now(), 0
         with self.generation_timer.busy():
             async for completion in self._generator.generate(request):
+                num_tokens += len(completion.token_ids)
                 self.generation_timer.add(len(completion.token_ids))
                 self._weigh_abort(completion, self.aborts.record(completion))
                 yield completion
-        work.writing.append((asked_s, self._timeline.now()))
+        work.writing.append(((asked_s, self._timeline.now()), num_tokens))
 
     async def _judge(self, work: _Work, first: Completion) -> Judged:
         """Score a completion and, with more turns, what follows it: one whole conversation."""
@@ -229,8 +231,9 @@ class RolloutProducer:
         if self._turns is None:
             return first, result, ()
         generate = partial(self._generate, work)
+        terms = replace(self._turns, feedback=partial(self._feedback, work, self._turns))
         try:
-            turns = await later_turns(self._turns, generate, score, work.task, work.request, first, result)
+            turns = await later_turns(terms, generate, score, work.task, work.request, first, result)
         except FeedbackError as error:
             return first, infra_error(str(error), 0.0), ()
         whole, result, earlier = as_one(first, result, turns)
@@ -240,21 +243,32 @@ class RolloutProducer:
         return whole, result, earlier
 
     async def _score(self, work: _Work, task: Task, completion: Completion) -> RewardResult:
+        # Whole groups are trained on: rather the rest of an older one than the beginning of another.
+        text = self._prefill + completion.text
+        with self._scoring(work):
+            return await self._scorer.score(task, text, priority=work.draw_id)
+
+    async def _feedback(
+        self, work: _Work, terms: TurnTerms, task: Task, completion: Completion, result: RewardResult
+    ) -> str:
+        with self._scoring(work):
+            return await terms.feedback(task, completion, result)
+
+    @contextmanager
+    def _scoring(self, work: _Work) -> Iterator[None]:
         started_s = self._timeline.now()
         try:
-            # Whole groups are trained on: rather the rest of an older one than the beginning of another.
-            text = self._prefill + completion.text
-            return await self._scorer.score(task, text, priority=work.draw_id)
+            yield
         finally:
             work.scoring.append((started_s, self._timeline.now()))
 
-    def _note_times(self, work: _Work, num_tokens: int) -> None:
+    def _note_times(self, work: _Work) -> None:
         name = work.task.task_id
-        for started_s, ended_s in union(work.writing):
+        for started_s, ended_s in union(interval for interval, _ in work.writing):
+            tokens = sum(num for (begun_s, _), num in work.writing if started_s <= begun_s <= ended_s)
             self._timeline.note(
-                GENERATION, name, started_s, ended_s=ended_s, draw_id=work.draw_id, num_tokens=num_tokens
+                GENERATION, name, started_s, ended_s=ended_s, draw_id=work.draw_id, num_tokens=tokens
             )
-            num_tokens = 0
         for started_s, ended_s in union(work.scoring):
             self._timeline.note(REWARDS, name, started_s, ended_s=ended_s, draw_id=work.draw_id)
 

@@ -70,7 +70,7 @@ async def later_turns(
     turns: list[Turn] = []
     prompt_ids, completion = request.prompt_ids, first
     while len(turns) + 1 < terms.max_turns and not result.passed and not result.is_infra_error:
-        feedback = await terms.feedback(task, completion, result)
+        feedback = terms.tokens.fitting(task, await terms.feedback(task, completion, result))
         feedback_ids = terms.tokens.feedback_ids(task, completion.token_ids, feedback)
         prompt_ids = (*prompt_ids, *completion.token_ids, *feedback_ids)
         name = f"{request.request_id}/{first.index}/turn {len(turns) + 2}"
@@ -149,6 +149,7 @@ def as_one(
             reward=verdict.reward,
             outcome=str(verdict.outcome),
             detail=verdict.detail,
+            finish_reason=answer.finish_reason,
         )
         for answer, verdict, turn in zip(answers, results, turns, strict=False)
     )

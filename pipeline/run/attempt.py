@@ -85,6 +85,7 @@ class Attempt:
             groups_per_step=config.prompts_per_step,
             max_staleness=config.acceleration.max_staleness,
             version=step,
+            has_turns=stages.turns is not None,
         )
         form = ChatForm(tokenizer=stages.tokenizer, generation=config.generation)
         basis = GroupBasis(config).digest
@@ -265,7 +266,8 @@ class Attempt:
             self._context.note(
                 GUARD,
                 f"generation.quantization: from weights {step} on the engine computes in 16 bits: with int8 "
-                f"train/mismatch_kl is {mismatch_kl:.2g}, above grpo.mismatch_kl_warning ({limit:g})",
+                f"train/mismatch_kl is {mismatch_kl:.2g}, above grpo.mismatch_kl_warning ({limit:g}); what "
+                "was measured before that is of int8",
             )
 
     def _skips_update(self, step: int) -> bool:

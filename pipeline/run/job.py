@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,6 +16,7 @@ from curriculum.stages import refuse_empty_stages
 from curriculum.task import Task
 from pipeline.evaluation.heldout import heldout_tasks
 from pipeline.evaluation.scorers import refuse_unusable_sandbox
+from pipeline.evaluation.sound_tasks import Note, sound_tasks, tasks_that_fit
 from pipeline.generation.vllm_arguments import check_vllm_arguments
 from pipeline.host import spans
 from pipeline.host.device import (
@@ -35,10 +36,10 @@ from pipeline.host.shares import (
 )
 from pipeline.models.files import refuse_misfit
 from pipeline.models.find import local_folder, refuse_damaged_model, with_absolute_models
-from pipeline.models.prompts import refuse_useless_seeds
+from pipeline.models.prompts import PromptTokenizer, refuse_useless_seeds
 from pipeline.record.run_folder import refuse_unusable_output
 from pipeline.record.tracking import tracker_names
-from pipeline.run.resume import refuse_resume
+from pipeline.run.resume import begun_with, refuse_other_tasks, refuse_resume
 from rewards.custom import CustomFeedback, load_custom
 from rewards.feedback import refuse_feedback
 
@@ -69,6 +70,32 @@ def prepare(config: Config) -> Job:
     with spans.span("driver", "check the sandbox"):
         refuse_unusable_sandbox(config, device)
     return job
+
+
+def choose_tasks(
+    tasks: tuple[Task, ...],
+    heldout: Sequence[Task],
+    config: Config,
+    tokenizer: PromptTokenizer | None,
+    note: Note,
+    *,
+    run: Path | None,
+    is_unwanted: Callable[[], bool] = lambda: False,
+) -> tuple[Task, ...]:
+    """Those of ``tasks`` that a run trains on; ``note`` hears of what is left out.
+
+    ``tokenizer`` counts their prompts and those of ``heldout``, if it is there. A run that goes on from
+    a checkpoint, in the folder ``run``, keeps the tasks that it began with. Raises ValueError for prompts
+    that are too long, where no task is left, and for others than the checkpoint's.
+    """
+    if tokenizer is not None:
+        tasks = tasks_that_fit(tokenizer, tasks, heldout, config, note)
+    begun = None if run is None else begun_with(run, tasks, config)
+    tasks = sound_tasks(tasks, config, note, is_unwanted) if begun is None else begun
+    refuse_empty_stages(tasks, config.acceleration.curriculum)
+    if run is not None:
+        refuse_other_tasks(run, tasks, config)
+    return tasks
 
 
 def faults_of(config: Config, device: str, is_here: bool, *, resume: str | None) -> list[str]:

@@ -43,6 +43,7 @@ from pipeline.host.stopping import StoppedError, stop_on_signals
 from pipeline.host.versions import processor_name
 from pipeline.record.checkpoints import latest_checkpoint
 from pipeline.record.ledger import STOP, Ledger
+from pipeline.record.ledger_tables import known_checkpoints
 from pipeline.record.progress import make_progress
 from pipeline.record.run_folder import Context, RunFolder
 from pipeline.record.tracking import start_tracking
@@ -88,6 +89,7 @@ class _Run:
         self._changes = changes
         runtime = job.config.runtime
         self._restarts = RestartLimit(runtime.max_restarts, runtime.restart_window_s, self._note)
+        self._lost_after = -1  # the newest step that was done when the trainer was lost
         self._arm: Callable[[], None] = lambda: None  # sets the signal handlers once more
         self._context: Context  # its ledger is opened anew when the trainer was lost
         self._attempt: Attempt | None = None
@@ -174,9 +176,10 @@ class _Run:
                 )
             )
             if is_resumed:
-                refuse_other_tasks(context.folder.path, context.ledger, self._sampler(stages))
+                refuse_other_tasks(context.folder.path, stages.tasks, job.config)
             context.ledger.event("isolation", f"sandbox level {stages.scorer.level}")
-            context.ledger.event("hardware", f"{job.device}, {processor_name()}, {os.cpu_count()} cores")
+            there = f"{os.cpu_count()} cores, {num_gpus(job.device)} GPUs"
+            context.ledger.event("hardware", f"{job.device}, {processor_name()}, {there}")
             context.ledger.note_tasks(stages.tasks)
             stack.callback(lambda: self._context.tracking.close())
             context.stopwatch.note("startup")
@@ -238,7 +241,8 @@ class _Run:
                 step=step,
                 weights_folder=weights_folder,
                 trial=OverlapTrial.of_run(config, job.device, num_gpus(job.device)),
-                is_quantised=self._attempt is None or self._attempt.is_quantised,
+                # At the start nothing is published: the engine is as it was when it began.
+                is_quantised=self._attempt is None or step == 0 or self._attempt.is_quantised,
             )
             try:
                 await self._attempt.run()
@@ -278,8 +282,11 @@ class _Run:
 
     async def _bring_back(self, trainer: TrainerHandle, lost: TrainerLostError) -> None:
         """Start the trainer again; raises TooManyRestartsError."""
+        done = self._context.ledger.last_step()
+        has_worked, self._lost_after = done > self._lost_after, max(done, self._lost_after)
         while True:
-            self._restarts.admit("the trainer", str(lost))
+            self._restarts.admit("the trainer", str(lost), has_worked=has_worked)
+            has_worked = False
             self._context.progress.activity("starting the trainer again")
             try:
                 await trainer.start()
@@ -303,7 +310,7 @@ class _Run:
     def _resume_hint(self) -> str:
         """What is saved, and the command that goes on from there."""
         run = self._context.folder.path
-        checkpoint = latest_checkpoint(run)
+        checkpoint = latest_checkpoint(run, known_checkpoints(self._context.folder.db))
         saved = "nothing is saved yet" if checkpoint is None else f"{checkpoint.name} is saved"
         return f"stopped: {saved}; go on with: train_accelerated --resume {run}"
 

@@ -23,26 +23,29 @@ import asyncio
 import json
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby, pairwise
 from pathlib import Path
 from typing import Any
 
 from configs.command_line import make_parser, run_async, run_command
 from configs.finished import load_finished
-from configs.schema import Config
+from configs.schema import ClusterConfig, Config
 from curriculum.sources import load_tasks
 from pipeline.errors import StageError
 from pipeline.evaluation.forms import ChatForm
 from pipeline.host.device import choose_device, for_device
 from pipeline.host.files import passing_folder
+from pipeline.host.shares import uses_ray
 from pipeline.messages import RolloutGroup, TrainBatch
 from pipeline.models.find import resolve_model
 from pipeline.models.prompts import PromptTokenizer
 from pipeline.record.checkpoints import find_faults, step_of
 from pipeline.record.ledger_rows import ROLLOUT_COLUMNS, packed, rollout_of
 from pipeline.record.ledger_tables import reading
+from pipeline.record.metric_names import OF_THE_CARD
 from pipeline.record.metrics import finite_or_none
 from pipeline.rollouts.batch import make_batch
 from pipeline.run.resume import GroupBasis, value_before
@@ -166,18 +169,25 @@ async def replay(record: RunRecord, first: int, last: int | None, tell: Callable
     if not 1 <= first <= last <= len(steps):
         wanted = f"{first} to {last}" if first <= last else f"those from {first} on that end with {last}"
         raise ValueError(f"{record.folder} has the steps 1 to {len(steps)}, not {wanted}")
-    start = _start(record.folder, first - 1)
+    start = _start(record.folder, first - 1, {step.checkpoint for step in steps})
     begun = 0 if start is None else step_of(start)
     parts = []
-    settings = groupby(steps[begun:last], lambda step: (record.later_changes(step), step.layout["threads"]))
-    for (changes, _), own in settings:
-        part = _Part(record.folder, changes, list(own))
+    own_steps = steps[begun:last]
+    # What a trainer has learnt of memory stays, so that a lower number (larger micro-batches) takes another.
+    limits = [step.layout["limit"] for step in own_steps]
+    falls = accumulate((int(now < before) for before, now in pairwise(limits)), initial=0)
+    settings = groupby(
+        zip(own_steps, falls, strict=True),
+        lambda pair: (record.later_changes(pair[0]), pair[0].layout["threads"], pair[1]),
+    )
+    for (changes, *_), own in settings:
+        part = _Part(record.folder, changes, [step for step, _ in own])
         # Before anything is loaded.
         for step in part.steps:
             record.group(step.draw_ids[0], part.tasks)
         parts.append(part)
     # What one that was killed left goes first.
-    with passing_folder(Path(tempfile.gettempdir()), "code-grpo-replay-") as folder:
+    with passing_folder(Path(tempfile.gettempdir()), "code-grpo-replay-") as folder, _ray(parts[0]):
         for part in parts:
             trainer = TrainerHandle(part.config, str(part.model_path), part.device)
             await trainer.start()
@@ -212,7 +222,7 @@ async def _replay_step(
     names = [
         name
         for name, value in result.metrics.items()
-        if name in step.metrics and step.metrics[name] != finite_or_none(value)
+        if name in step.metrics and name not in OF_THE_CARD and step.metrics[name] != finite_or_none(value)
     ]
     told = [f"{name} is {result.metrics[name]!r}, was {step.metrics[name]!r}" for name in names]
     if step.digests is not None and packed(update.receipt) != step.digests:
@@ -276,9 +286,23 @@ def _differing(before: Any, now: Any, name: str = "optimizer") -> Iterator[str]:
         yield name
 
 
-def _start(folder: Path, step: int) -> Path | None:
-    """The newest whole checkpoint of ``step`` or an earlier one; None for the start of the run."""
-    whole = [folder / "checkpoints" / name for name, fault in find_faults(folder).items() if fault is None]
+def _ray(part: _Part) -> AbstractContextManager[None]:
+    """Ray, where the ranks are its actors."""
+    if not uses_ray(part.config, part.device):
+        return nullcontext()
+    # Imported here: on one card or a CPU a replay does without it.
+    from pipeline.cluster import running_ray
+
+    return running_ray("local")
+
+
+def _start(folder: Path, step: int, known: Collection[str | None]) -> Path | None:
+    """The newest whole checkpoint of ``step`` or an earlier one; None for the start of the run.
+
+    Others than those ``known`` are of steps that were gone back from.
+    """
+    found = find_faults(folder).items()
+    whole = [folder / "checkpoints" / name for name, fault in found if fault is None and name in known]
     return max([path for path in whole if step_of(path) <= step], key=step_of, default=None)
 
 
@@ -295,7 +319,8 @@ def _settings(folder: Path, changes: Sequence[str], step: Step) -> Config:
         raise ValueError(said) from error
     config = load_finished(folder / "config.yaml", before)
     runtime = config.runtime.model_copy(update={"trainer_threads": step.layout["threads"]})
-    return config.model_copy(update={"runtime": runtime})
+    # Whoever's cluster the run was on, its steps are done again on this machine.
+    return config.model_copy(update={"runtime": runtime, "cluster": ClusterConfig()})
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -19,25 +19,27 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from configs.errors import ConfigError, show, wrong_value
+from configs.errors import ConfigError, Problem, show, wrong_value
 from configs.finished import load_finished
 from configs.schema import Config
 from configs.section import Section
+from configs.task_sets import is_fetched
 from curriculum.sampler import Sampler
 from curriculum.task import Task
-from pipeline.evaluation.heldout import earlier_measurement
+from pipeline.evaluation.evaluate import tasks_digest
+from pipeline.evaluation.heldout import earlier_measurement, heldout_tasks
 from pipeline.models.find import absolute_name
 from pipeline.models.prompts import training_sampling
 from pipeline.record.checkpoints import find_faults, latest_checkpoint, step_of
 from pipeline.record.draw_states import DrawState
 from pipeline.record.ledger import Ledger, Terms
-from pipeline.record.ledger_tables import reading
+from pipeline.record.ledger_tables import known_checkpoints, reading
 from pipeline.record.metrics import read_metrics
 from pipeline.rollouts.draws import max_gated
 from rewards.digest import task_digest
@@ -110,15 +112,41 @@ def find_checkpoint(run_dir: Path, ledger: Ledger, tell: Callable[[str], None]) 
     return checkpoint
 
 
-def refuse_other_tasks(run: Path, ledger: Ledger, sampler: Sampler) -> None:
-    """Raise ValueError where ``sampler``, a fresh one, is of others than the checkpoint; nothing is written.
+def begun_with(run: Path, tasks: Sequence[Task], config: Config) -> tuple[Task, ...] | None:
+    """Those of ``tasks`` that the checkpoint in ``run`` is of; None where there is none, or it is not known.
 
-    It is not to be used after that.
+    What of a data set is left out may be decided otherwise today: by references that ran out of time once, or
+    benchmarks that could not be had.
     """
-    checkpoint = find_checkpoint(run, ledger, tell=lambda _: None)
-    state = {} if checkpoint is None else ledger.load_state(step_of(checkpoint))
-    if state:
-        sampler.load_state_dict(state["sampler"])
+    state = _kept_state(run)
+    if state is None:
+        return None
+    with reading(run / "run.db") as database:
+        known = {task_id for (task_id,) in database.execute("SELECT task_id FROM tasks")}
+    own = tuple(task for task in tasks if task.task_id in known)
+    return own if own and _sampler(own, config).state_dict()["tasks"] == state["tasks"] else None
+
+
+def refuse_other_tasks(run: Path, tasks: Sequence[Task], config: Config) -> None:
+    """Raise ValueError where ``tasks`` are others than those of the checkpoint in ``run``."""
+    if (state := _kept_state(run)) is not None:
+        _sampler(tasks, config).load_state_dict(state)
+
+
+def _sampler(tasks: Sequence[Task], config: Config) -> Sampler:
+    return Sampler(tasks, config.acceleration.curriculum, config.training.seed)
+
+
+def _kept_state(run: Path) -> dict[str, Any] | None:
+    """The sampler's state beside the newest checkpoint; None where there is none."""
+    checkpoint = latest_checkpoint(run, known_checkpoints(run / "run.db"), tell=lambda _: None)
+    if checkpoint is None:
+        return None
+    with reading(run / "run.db") as database:
+        query = "SELECT state FROM steps WHERE status = 'committed' AND step = ?"
+        (text,) = database.execute(query, (step_of(checkpoint),)).fetchone()
+    state: dict[str, Any] | None = json.loads(text).get("sampler")
+    return state
 
 
 def restore(
@@ -190,9 +218,9 @@ def refuse_resume(run: Path, config: Config) -> list[str]:
             f"{run} has checkpoints but its run.db is lost: put a copy of it back, or start a new run with "
             f"--model {checkpoint}"
         )
+    checkpoint = latest_checkpoint(run, known_checkpoints(run / "run.db"), tell=lambda _: None)
     if (run / "metrics.jsonl").exists():
         read_metrics(run / "metrics.jsonl")
-    is_measured = earlier_measurement(run / "evaluation_before.json") is not None
     changes = _changes(run, config)
     kept = _KEPT if checkpoint is None else _KEPT + _IN_CHECKPOINT
     problems = [
@@ -202,13 +230,7 @@ def refuse_resume(run: Path, config: Config) -> list[str]:
         for path, (before, now) in changes.items()
         if path.startswith(kept)
     ]
-    problems += [
-        wrong_value(
-            path, now, f"{show(before)}, as the run was measured before training; for another, a new run"
-        )
-        for path, (before, now) in changes.items()
-        if is_measured and path in _MEASURED_BY
-    ]
+    problems += _otherwise_measured(run, config, changes)
     if config.output.name not in (None, run.resolve().name):
         allowed = f"nothing: a resumed run stays in its folder {run}"
         problems.append(wrong_value("output.name", config.output.name, allowed))
@@ -216,6 +238,25 @@ def refuse_resume(run: Path, config: Config) -> list[str]:
         raise ConfigError(problems)
     _refuse_ended(run, checkpoint, config.training.max_steps)
     return [f"{path} {show(before)} -> {show(now)}" for path, (before, now) in changes.items()]
+
+
+def _otherwise_measured(
+    run: Path, config: Config, changes: Mapping[str, tuple[object, object]]
+) -> Iterator[Problem]:
+    """Where the measurement after training would not be of what the one before it is of, if there is one."""
+    measured = earlier_measurement(run / "evaluation_before.json")
+    if measured is None:
+        return
+    for path, (before, now) in changes.items():
+        if path in _MEASURED_BY:
+            allowed = f"{show(before)}, as the run was measured before training; for another, a new run"
+            yield wrong_value(path, now, allowed)
+    # Of earlier versions it does not say which tasks, and the hub's are not fetched for this.
+    if measured.tasks_digest and not is_fetched(config.evaluation.tasks):
+        tasks = heldout_tasks(config)
+        if tasks and tasks_digest(tasks) != measured.tasks_digest:
+            allowed = "the tasks that it was measured on before training; put them back, or start a new run"
+            yield wrong_value("evaluation.tasks", config.evaluation.tasks, allowed)
 
 
 def value_before(change: str) -> tuple[str, object]:

@@ -23,11 +23,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from configs.rollouts_schema import MAX_FEEDBACK_LENGTH
 from configs.schema import Config
-from curriculum.stages import refuse_empty_stages
 from curriculum.task import Task
 from pipeline.errors import TrainerDiedError
 from pipeline.evaluation.scorers import reward_worker_starter
-from pipeline.evaluation.sound_tasks import sound_tasks, tasks_that_fit
 from pipeline.generation.generator import Generator
 from pipeline.generation.start import running_generator
 from pipeline.host import spans
@@ -44,7 +42,7 @@ from pipeline.record.progress import Progress
 from pipeline.record.run_folder import RunFolder
 from pipeline.rollouts.turns import TurnTerms
 from pipeline.run.early_start import Launched
-from pipeline.run.job import Job
+from pipeline.run.job import Job, choose_tasks
 from pipeline.training.handle import TrainerHandle
 from rewards.pool import RewardPool
 from rewards.result import RewardResult
@@ -103,9 +101,7 @@ async def running_stages(
     _keep_models(config, folder, model_path, note)
     with spans.span("driver", "load the tokenizer, encode the prompts"):
         tokenizer = PromptTokenizer(Path(model_path), trust_remote_code=config.model.trust_remote_code)
-        tasks = tasks_that_fit(tokenizer, job.tasks, job.heldout, config, note)
-        tasks = await _sound(tasks, config, note)
-        refuse_empty_stages(tasks, config.acceleration.curriculum)
+        tasks = await _chosen(job, tokenizer, folder.path, note)
         tokenizer.save()
         turn_tokens = _turn_tokens(config, tokenizer, tasks)
     async with AsyncExitStack() as stack:
@@ -157,8 +153,10 @@ def _turn_terms(config: Config, tokens: TurnTokens, scorer: RewardPool) -> TurnT
     return TurnTerms(tokens=tokens, feedback=feedback, kind=rollouts.feedback, max_turns=rollouts.max_turns)
 
 
-async def _sound(tasks: Sequence[Task], config: Config, note: Callable[[str, str], None]) -> tuple[Task, ...]:
-    """``sound_tasks`` in a thread; the ledger that ``note`` writes to is for the loop's own thread only."""
+async def _chosen(
+    job: Job, tokenizer: PromptTokenizer, run: Path, note: Callable[[str, str], None]
+) -> tuple[Task, ...]:
+    """``choose_tasks`` in a thread; the ledger that ``note`` writes to is for the loop's own thread only."""
     loop = asyncio.get_running_loop()
 
     def on_loop(kind: str, text: str) -> None:
@@ -166,7 +164,16 @@ async def _sound(tasks: Sequence[Task], config: Config, note: Callable[[str, str
 
     is_cancelled = threading.Event()
     try:
-        return await asyncio.to_thread(sound_tasks, tasks, config, on_loop, is_cancelled.is_set)
+        return await asyncio.to_thread(
+            choose_tasks,
+            job.tasks,
+            job.heldout,
+            job.config,
+            tokenizer,
+            on_loop,
+            run=run,
+            is_unwanted=is_cancelled.is_set,
+        )
     finally:
         is_cancelled.set()
 
@@ -297,7 +304,7 @@ async def _trainer(
             await trainer.start()
             break
         except TrainerDiedError as error:
-            restarts.admit("the trainer", str(error))
+            restarts.admit("the trainer", str(error), has_worked=False)
     for rank, pid in enumerate(trainer.pids):
         _note_child(f"trainer {rank}", "process, imports, model", pid, asked_s)
     return trainer

@@ -35,7 +35,7 @@ from pipeline.host.limits import memory
 from pipeline.host.spans import TRAINER, WAITING
 from pipeline.messages import RolloutGroup, StepResult, TrainBatch
 from pipeline.record.alarms import Alarms
-from pipeline.record.ledger import ALARM
+from pipeline.record.ledger import ALARM, GUARD
 from pipeline.record.metrics import MetricsWriter, StepRate, log_samples
 from pipeline.record.run_folder import Context
 from pipeline.rollouts.batch import batch_metrics, make_batch, scored
@@ -234,6 +234,8 @@ class StepAccount:
             **self._rate.step(),
             **self._evaluation.drain(),
         }
+        for said in fed.result.notes:
+            self._context.note(GUARD, said)
         self._enter(fed, metrics, checkpoint)
         log_samples(self._context.folder.samples, step, fed.groups[0])
         return metrics

@@ -28,7 +28,13 @@ from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig, P
 
 from configs.errors import ConfigError, wrong_value
 from configs.schema import Config, LoraConfig, ModelConfig
-from pipeline.models.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, PEFT_PREFIX
+from pipeline.models.files import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    PEFT_PREFIX,
+    check_safetensors,
+    weight_files,
+)
 from pipeline.models.loading import load_model, model_without_weights
 from pipeline.models.packaged import BUILT_IN
 
@@ -38,12 +44,22 @@ _ADAPTER = "default"
 
 
 def refuse_unknown_layers(config: Config, model_path: Path | str) -> None:
-    """Raise ConfigError when ``lora.target_modules`` names a layer that the model does not have."""
+    """Raise ConfigError when ``lora.target_modules`` names a layer that the model does not have.
+
+    Also where its files name the weights of all layers otherwise than the model does: adapters, which have
+    the model's names, would be merged with none of them.
+    """
     if not config.lora.enabled:
         return
     trust = config.model.trust_remote_code
     settings = AutoConfig.from_pretrained(str(model_path), local_files_only=True, trust_remote_code=trust)
-    target_names(model_without_weights(settings, trust_remote_code=trust), config.lora)
+    model = model_without_weights(settings, trust_remote_code=trust)
+    target_names(model, config.lora)
+    stored = frozenset[str]().union(*map(check_safetensors, weight_files(Path(model_path))))
+    layers = {f"{name}.weight" for name, part in model.named_modules() if isinstance(part, nn.Linear)}
+    if stored and stored.isdisjoint(layers):
+        allowed = f"false: the files of {model_path} name its layers otherwise than the model ({min(stored)})"
+        raise ConfigError([wrong_value("lora.enabled", True, allowed)])
 
 
 def target_names(model: PreTrainedModel, lora: LoraConfig) -> list[str]:

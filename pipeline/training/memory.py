@@ -20,7 +20,7 @@ from configs.acceleration_schema import ROW_TOKENS
 from configs.schema import Config
 from pipeline.host.limits import anonymous_bytes, memory
 from pipeline.messages import TrainingSample
-from pipeline.models.files import experts_of
+from pipeline.models.files import experts_of, mlp_width
 from pipeline.models.loading import head_of
 from pipeline.training.backward import logits_bytes
 
@@ -112,7 +112,7 @@ def shape_of(model: PreTrainedModel, origin: str) -> ModelShape:
         query_width=text.num_attention_heads * head_dim,
         kv_width=kv_heads * head_dim,
         kv_heads=kv_heads,
-        intermediate=text.intermediate_size,
+        intermediate=mlp_width(text.to_dict()),
         vocabulary=embedding.shape[0],
         is_tied=getattr(head, "weight", None) is embedding,
     )
@@ -165,16 +165,16 @@ def fitting(config: Config, shape: ModelShape, device: str, free_bytes: float, *
 def free_bytes(config: Config, shape: ModelShape, device: torch.device) -> float:
     """What this trainer's ``trainer_parts`` may take, of which it may hold some already.
 
-    On a CPU it is what is free, less what other processes of the run will still take of it: the KV cache,
-    whose pages come with their first use, two files of weights on their way, the programs of the reward
-    workers, and a twentieth of the machine.
+    On a CPU it is what is free, less what other processes will still take of it: KV caches, whose pages come
+    with their first use, two files of weights on their way, tested programs, and a twentieth of the machine.
     """
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - _GPU_SPARE
     total, available = (_GIB * value for value in memory())
     generation, num_workers = config.generation, config.acceleration.async_rewards.workers
-    others = published_bytes(config, shape) + generation.kv_cache_gb * _GIB + 0.05 * total
+    num_engines = 1 if config.cluster.is_joined else generation.num_engines
+    others = published_bytes(config, shape) + num_engines * generation.kv_cache_gb * _GIB + 0.05 * total
     others += num_workers * config.execution.max_memory * 2**20 * config.execution.enabled
     # Every rank of this machine counts the same memory.
     num_ranks = 1 if config.cluster.is_joined else config.runtime.trainer_ranks

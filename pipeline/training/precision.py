@@ -58,6 +58,9 @@ class MasterWeights:
 
     def complete_gradients(self) -> None:
         """Give a gradient of zero to what no backward reached: the optimiser's momentum goes on."""
+        for master, computed in self._pairs:
+            if master.grad is None and (kept := self._sums.get(computed)) is not None:
+                kept.tensor()  # In the memory that is kept for it, not in another copy of the weights.
         for master in self.trained:
             if master.grad is None:
                 master.grad = torch.zeros_like(master)

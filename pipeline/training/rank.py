@@ -6,6 +6,7 @@ the run goes back to a checkpoint with new ranks.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -25,6 +26,26 @@ if TYPE_CHECKING:
 
 # Numbers of a tensor that are looked at.
 _SAMPLE = 256
+
+
+class _Notes(logging.Handler):
+    """What this project's code warns of here, for the run: nobody reads what its processes print."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._said: set[str] = set()
+        self._new: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See logging.Handler; the same words count once."""
+        if (text := record.getMessage()) not in self._said:
+            self._said.add(text)
+            self._new.append(text)
+
+    def drain(self) -> tuple[str, ...]:
+        """What is new since the last call."""
+        new, self._new = tuple(self._new), []
+        return new
 
 
 class TrainerRank:
@@ -47,6 +68,8 @@ class TrainerRank:
         self._server: WeightServer | None = None
         self._samples: dict[str, Tensor] = {}  # of the weights that were published last, by name
         self._num_changed = self._num_compared = 0
+        self._notes = _Notes()
+        logging.getLogger("pipeline").addHandler(self._notes)
 
     def open(self) -> tuple[str, int]:
         """Open the meeting point of the ranks; returns its host and port."""
@@ -61,15 +84,14 @@ class TrainerRank:
         if self._config.model.loader == "unsloth":
             # It changes Transformers and PEFT, which only what it finds unused so far takes part in.
             import unsloth  # type: ignore[import-not-found]  # noqa: F401
-        from pipeline.models.find import resolve_model
+        from pipeline.models.find import path_on_this_node
         from pipeline.training.ranks import Ranks
         from pipeline.training.trainer import Trainer
 
         ranks = Ranks() if meeting_point is None else self._join(*meeting_point)
         model_path = self._model_path
-        if self._config.cluster.is_joined and not Path(model_path).is_dir():
-            # The driver's folder is the driver's node's.
-            model_path = str(resolve_model(self._config.model))
+        if self._config.cluster.is_joined:
+            model_path = path_on_this_node(self._config.model, model_path)
         self._trainer = Trainer(self._config, model_path, self._device, ranks=ranks)
         return os.getpid()
 
@@ -98,7 +120,7 @@ class TrainerRank:
 
     def step(self, batch: TrainBatch) -> StepResult:
         """See Trainer.step."""
-        return self._loaded.step(batch)
+        return replace(self._loaded.step(batch), notes=self._notes.drain())
 
     def publish(self, directory: str) -> WeightUpdate | None:
         """Write the current weights into ``directory``; the first rank does, the others take part."""

@@ -281,11 +281,18 @@ class Trainer:
             )
 
     def load(self, folder: Path | str) -> int:
-        """Go on from the checkpoint in ``folder``; returns its step. Raises ValueError when it is not whole.
+        """Go on from the checkpoint in ``folder``; returns its step.
+
+        Raises ValueError when it is not whole, or not on this rank's node.
 
         The reference model stays the one that the run began with, and AdamW's settings those of the
         configuration.
         """
+        if self._ranks.rank > 0 and not Path(folder).is_dir():
+            raise ValueError(
+                f"checkpoint {folder}: the node of trainer rank {self._ranks.rank} does not see it: with "
+                "ranks on several nodes output.dir must be on a file system that all of them have"
+            )
         state, extra = load_state(folder)
         self._gradient.forget()
         self._load_weights(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,19 @@ def test_runs_with_a_curve_and_runs_without_do_not_share_a_file(tmp_path: Path) 
     del result["settings"]["curve"]
     plain.output.write_text(json.dumps(result))
     assert list(open_store(curved).missing(["base"])) == []
+
+
+def test_results_on_other_files_of_mbpp_do_not_share_a_file(tmp_path: Path) -> None:
+    mbpp = tmp_path / "mbpp.jsonl"
+    mbpp.write_text("{}\n")
+    asked = argparse.Namespace(**{**vars(options(modes, tmp_path)), "mbpp": mbpp})
+    open_store(asked).add("base", {})
+    assert list(open_store(asked).missing(["base"])) == []
+    mbpp.write_text('{"task_id": 1}\n')
+    with pytest.raises(ValueError, match="mbpp_digest was '"):
+        open_store(asked)
+    with pytest.raises(ValueError, match=r"mbpp_digest was '.*, is None"):
+        open_store(argparse.Namespace(**{**vars(asked), "mbpp": None}))
 
 
 def test_what_makes_a_contender_comes_after_what_is_said_for_all(

@@ -63,6 +63,11 @@ def test_the_limit_of_quantised_rollouts_is_left_out(tmp_path: Path) -> None:
     ]
 
 
+def test_two_runs_of_one_name_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "before" / "run"), str(tmp_path / "after" / "run")]) == 2
+    assert "two folders have one name" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_finished_run_is_measured_by_whole_blocks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

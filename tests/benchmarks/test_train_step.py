@@ -183,7 +183,7 @@ def test_a_step_of_another_data_set_is_trained_on_as_it_was_recorded(job: StepJo
         "model": {"name": "smollm2-135m-instruct"},
         "dataset": {"name": str(tasks)},
         "training": {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 3},
-        "grpo": {"epsilon_high": 0.28},
+        "grpo": {"epsilon_high": 0.28, "beta": 0.1},
     }
     write_recording(path, settings, groups[:3], {})
     mine = replace(job, batch=BatchSpec(name=str(path)), model="smollm2-135m-instruct", trl_micro_batch=12)
@@ -192,6 +192,7 @@ def test_a_step_of_another_data_set_is_trained_on_as_it_was_recorded(job: StepJo
     for name in ("plain", "trl-bf16"):
         config = job_config(mine, VARIANTS[name], inputs)
         assert config.completions_per_step == 24 and config.grpo.epsilon_high == 0.28
+        assert config.grpo.beta == 0.0, "no recording has the reference's log-probabilities"
     with pytest.raises(ValueError, match="--trl-micro-batch: value 7: a divisor of 24"):
         job_config(replace(mine, trl_micro_batch=7), VARIANTS["trl-bf16"], inputs)
     with pytest.raises(ValueError, match="or a recording of this model"):

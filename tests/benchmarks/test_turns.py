@@ -82,3 +82,13 @@ def test_the_table_has_every_turn_and_leaves_out_what_greedy_answers_lack() -> N
     cells = [cell.strip() for cell in other.split("|")]
     assert cells[6].startswith("+50.0 % (")
     assert public.split("|")[6].strip() == ""
+    # A result of an earlier version has no account of the repairs.
+    earlier = {name: value for name, value in FOUND.items() if name != "repairs"}
+    old = turns.table({"settings": settings, "runs": {"m/public": earlier, "n/public": better}})
+    assert old.splitlines()[-1].split("|")[6].strip() == ""
+
+
+def test_without_a_second_answer_there_is_nothing_to_measure(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        turns.parse(["--turns", "1"])
+    assert "--turns: 1 is not allowed; allowed: 2 or more" in capsys.readouterr().err

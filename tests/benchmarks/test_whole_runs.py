@@ -197,6 +197,25 @@ def test_a_run_that_is_another_or_that_nobody_noted_is_left_alone(
     assert len(calls) == 2 and "--resume" not in calls[1]
 
 
+def test_a_run_of_another_processor_is_not_measured_as_this_ones(
+    tmp_path: Path, calls: list[list[str]]
+) -> None:
+    """Its folder may have come here with the disk."""
+    given = options(modes, tmp_path)
+    folder, _ = train(CONTENDERS["conservative"], given, name="run", num_steps=2, seed=0)
+    note = folder.with_name("run.contest.json")
+    noted = json.loads(note.read_text())
+    note.write_text(json.dumps({**noted, "on": {**noted["on"], "cpu": "another"}}))
+    with pytest.raises(ValueError, match="of another processor or of other versions"):
+        train(CONTENDERS["conservative"], given, name="run", num_steps=2, seed=0)
+    # Where the speed is not asked for it is the same run.
+    assert train_or_resume(CONTENDERS["conservative"], given, name="run", num_steps=2, seed=0) == folder
+    # Earlier versions did not note it.
+    note.write_text(json.dumps({name: value for name, value in noted.items() if name != "on"}))
+    train(CONTENDERS["conservative"], given, name="run", num_steps=2, seed=0)
+    assert len(calls) == 2
+
+
 def test_a_run_is_another_where_its_recipe_says_something_else(
     tmp_path: Path, calls: list[list[str]]
 ) -> None:

@@ -100,7 +100,7 @@ def test_what_is_no_folder_was_looked_for_on_the_hub(monkeypatch: pytest.MonkeyP
         raise KeyError
 
     monkeypatch.setattr("datasets.load_dataset", refuse)
-    with pytest.raises(ValueError, match=r"is no folder, and cannot be had from the hub: KeyError$"):
+    with pytest.raises(ValueError, match=r"is no folder, and could not be had from the hub: KeyError$"):
         load_hub("owner/set", "train", {})
 
 

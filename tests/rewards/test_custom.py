@@ -170,7 +170,7 @@ def test_nothing_is_loaded_and_no_path_is_changed_without_custom_rewards() -> No
 
 @pytest.mark.parametrize(
     "returned",
-    [[0.25], (0.25,), [numpy.float32(0.25)], numpy.array([0.25]), torch.tensor([0.25])],
+    [[0.25], (0.25,), [numpy.float32(0.25)], numpy.array([0.25]), torch.tensor([0.25]), iter([0.25])],
 )
 def test_every_usual_list_of_one_number_is_taken(returned: object) -> None:
     assert score(lambda **columns: returned) == 0.25
@@ -220,6 +220,11 @@ def time_out(**columns: object) -> list[float]:
     raise TimeoutError("the judge's server")
 
 
+def fail_while_it_is_read(**columns: object) -> Iterator[float]:
+    raise KeyError("lost")
+    yield 0.0
+
+
 async def cancel_itself(**columns: object) -> list[float]:
     raise asyncio.CancelledError
 
@@ -232,6 +237,7 @@ async def cancel_itself(**columns: object) -> list[float]:
         (exit_process, "raised SystemExit: 3"),
         (time_out, "raised TimeoutError: the judge's server"),
         (cancel_itself, "cancelled"),
+        (fail_while_it_is_read, "raised KeyError: 'lost' at test_custom.py:"),
     ],
 )
 def test_an_exception_is_reported_by_name_and_place(function: Function, expected: str) -> None:

@@ -107,6 +107,15 @@ def test_an_example_that_raises_is_told(sandbox: SandboxPool) -> None:
     assert "add(2, 2) raises an exception; the task says 4." in said and "add(1, 2)" not in said
 
 
+def test_a_value_that_cannot_be_looked_at_is_no_exception(sandbox: SandboxPool) -> None:
+    generates = "def add(a, b):\n    yield a + b\n"
+    said = "add(1, 2) returns what is no plain data; the task says 3."
+    assert told("public", sandbox, generates).endswith(said)
+    hidden = "def add(a, b):\n    return a + b if a < 9 else iter([a])\n"
+    said = "expects 70134; your program returns what is no plain data."
+    assert told("full", sandbox, hidden).endswith(said)
+
+
 def test_where_only_hidden_tests_fail_that_is_said(sandbox: SandboxPool) -> None:
     said = public(sandbox, "def add(a, b):\n    return {1: 3, 2: 4}[a]\n")
     assert said.endswith("The examples of the task give the right values.")
@@ -205,6 +214,26 @@ def test_all_tests_count_where_none_was_told(kind: str, detail: str) -> None:
 def test_the_last_test_is_never_told() -> None:
     last = replace(TASK, call_tests=TASK.call_tests[1:2])
     assert without_told_test("full", last, judged(detail="test 0: wrong value")) is last
+
+
+def test_a_test_that_the_prompt_shows_counts_on_however_many_it_shows() -> None:
+    shown = "\n".join(f">>> add({number}, 1)\n{number + 1}" for number in range(1, 6))
+    tests = tuple(CallTest(args=(number, 1), expected=number + 1) for number in (9, 1, 5))
+    task = replace(TASK, prompt=shown, call_tests=tests)
+    assert without_told_test("full", task, judged(detail="test 2: wrong value")) is task
+    runs = tuple(StdioTest(stdin=f"{number}\n", expected_stdout=f"{number + 1}\n") for number in (1, 2))
+    prompt = "Print the next number.\n\nInput:\n1\nOutput:\n2\n"
+    program = Task(task_id="t/next", prompt=prompt, entry_point="", stdio_tests=runs)
+    assert without_told_test("full", program, judged(detail="test 0: wrong output")) is program
+    assert without_told_test("full", program, judged(detail="test 1: wrong output")).stdio_tests == runs[:1]
+
+
+def test_tests_like_the_one_that_was_told_do_not_count_either() -> None:
+    again = replace(TASK, call_tests=(*TASK.call_tests, TASK.call_tests[1]))
+    left = without_told_test("full", again, judged(detail="test 1: wrong value"))
+    assert left.call_tests == (TASK.call_tests[0], TASK.call_tests[2])
+    alone = replace(TASK, call_tests=(TASK.call_tests[1], TASK.call_tests[1]))
+    assert without_told_test("full", alone, judged(detail="test 0: wrong value")) is alone
 
 
 def test_a_whole_program_is_told_input_and_output() -> None:

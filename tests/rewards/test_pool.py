@@ -6,6 +6,7 @@ import asyncio
 import math
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -385,6 +386,10 @@ def counts(**columns: object) -> int:
     return 3
 
 
+def slow(**columns: object) -> None:
+    time.sleep(0.2)
+
+
 async def hangs(**columns: object) -> str:
     await asyncio.sleep(60)
     return ""
@@ -462,3 +467,23 @@ def test_feedback_survives_the_death_of_a_worker() -> None:
         assert asyncio.run(tell()) == "Your program gives a wrong result in a test."
     finally:
         pool.close()
+
+
+def test_when_feedback_fails_for_most_the_pool_says_why() -> None:
+    """Though every other item, the verdicts themselves, is well."""
+    pool = make_pool()
+    terms = RolloutsConfig(custom_feedback=f"{__name__}:raises")
+    try:
+        for _ in range(31):
+            with pytest.raises(FeedbackError):
+                asyncio.run(told_by(pool, terms))
+        with pytest.raises(RewardsBrokenError, match=r"32 of the last 32 .*raised ValueError: no idea"):
+            asyncio.run(told_by(pool, terms))
+    finally:
+        pool.close()
+
+
+def test_feedback_is_among_the_seconds_that_workers_were_busy(shared_pool: RewardPool) -> None:
+    before = shared_pool.metrics()["rewards/busy_s"]
+    asyncio.run(told_by(shared_pool, RolloutsConfig(custom_feedback=f"{__name__}:slow")))
+    assert shared_pool.metrics()["rewards/busy_s"] - before >= 0.2

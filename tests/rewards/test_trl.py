@@ -94,6 +94,20 @@ def test_plain_and_conversational_completions_score_alike(scorer: Scorer) -> Non
     assert rewards == pytest.approx([1.0, 1.0, 0.1])
 
 
+def test_of_a_conversation_with_tools_the_models_last_message_is_the_answer(scorer: Scorer) -> None:
+    reward = make_reward_function(BY_ID, scorer)
+    wrong = "```python\ndef add(a, b):\n    return 0\n```"
+    conversation = [
+        {"role": "assistant", "content": wrong, "tool_calls": []},
+        {"role": "tool", "content": ["a", "list"]},
+        {"role": "tool", "content": wrong},
+        {"role": "assistant", "content": f"```python\n{ADD}"},
+    ]
+    right, no_answer = reward(["p"] * 2, [conversation, conversation[1:3]], task_id=["t/add"] * 2)
+    assert right == pytest.approx(1.0)
+    assert no_answer is not None and no_answer < 0.5
+
+
 def test_an_infrastructure_error_is_none_for_trl() -> None:
     logged: dict[str, float] = {}
     with Scorer(RewardsConfig(), ExecutionConfig(), None, FakeSandbox(Outcome.INFRA_ERROR)) as scorer:

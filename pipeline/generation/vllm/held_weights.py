@@ -58,12 +58,18 @@ def held_parts(model: nn.Module, policy_version: int) -> tuple[list[Part[int]], 
     unread: list[str] = []
     packed = dict(getattr(model, "packed_modules_mapping", {}))
     head = getattr(model, "lm_head", None)
+    tables = [one for one in model.modules() if isinstance(one, VocabParallelEmbedding)]
+    # What is kept in another precision than the rest is not as it was published: linear attention's decays.
+    dtype = tables[0].weight.dtype if tables else torch.get_default_dtype()
     for path, module in model.named_modules():
         name = path.removesuffix(_ADAPTED)
         own = dict(module.named_parameters(recurse=False))
         if isinstance(module, LinearBase):
             if isinstance(module.quant_method, UnquantizedLinearMethod):
-                parts += _linear(name, module, packed, policy_version)
+                if _is_known(name, module, packed):
+                    parts += _linear(name, module, packed, policy_version)
+                else:
+                    unread.append(path)
         elif isinstance(module, VocabParallelEmbedding):
             if not isinstance(module.quant_method, UnquantizedEmbeddingMethod):
                 unread.append(path)
@@ -72,7 +78,7 @@ def held_parts(model: nn.Module, policy_version: int) -> tuple[list[Part[int]], 
                 parts.append(_vocabulary(f"{name}.weight", module, policy_version, is_head=False))
             if module is head or isinstance(module, ParallelLMHead):
                 parts.append(_vocabulary("lm_head.weight", module, policy_version, is_head=True))
-        elif own and all(parameter.dim() == 1 for parameter in own.values()):
+        elif own and all(one.dim() == 1 for one in own.values()) and _is_as_given(module, own, dtype):
             parts += [
                 _part(f"{name}.{key}", parameter[None], (1, len(parameter)), (0, 0), policy_version)
                 for key, parameter in own.items()
@@ -176,6 +182,23 @@ def _columns_of(layer: Any) -> range:
         return range(layer.input_size)
     width = layer.input_size_per_partition
     return range(layer.tp_rank * width, (layer.tp_rank + 1) * width)
+
+
+def _is_as_given(module: nn.Module, own: dict[str, nn.Parameter], dtype: torch.dtype) -> bool:
+    """Whether the vectors of ``module`` are kept as they were published: those of norms, and of ``dtype``."""
+    return "norm" in type(module).__name__.lower() or all(one.dtype == dtype for one in own.values())
+
+
+def _is_known(name: str, layer: Any, packed: dict[str, list[str]]) -> bool:
+    """Whether it is a matrix of as many parts as have names: not a convolution, nor linear attention's.
+
+    One name for several parts is one tensor, which is read where one process has all of it.
+    """
+    num_names = len(packed.get(name.rpartition(".")[2], [name]))
+    sizes = layer.output_partition_sizes if isinstance(layer, ColumnParallelLinear) else [layer.output_size]
+    is_one = num_names == 1 and getattr(layer, "tp_size", 1) == 1
+    # On a CPU the packed copy is all that is left: the weight is empty.
+    return layer.weight.dim() < 3 and (is_one or num_names == len(sizes))
 
 
 def _slices(name: str, layer: Any, packed: dict[str, list[str]]) -> Iterator[tuple[str, range, int, int]]:

@@ -73,9 +73,7 @@ function settingsCard() {
 }
 
 function machineCard() {
-  const [, , hardware] = run.events.find(([, kind]) => kind === "hardware") || [];
-  const known = Object.keys(run.hardware).length ? Object.entries(run.hardware) : hardware ? [["hardware", hardware]] : [];
-  const rows = [...known, ...(run.isolation_level ? [["sandbox level", run.isolation_level]] : []),
+  const rows = [...Object.entries(run.hardware), ...(run.isolation_level ? [["sandbox level", run.isolation_level]] : []),
     ...(run.commit ? [["commit", run.commit]] : []), ...Object.entries(run.versions), ...Object.entries(run.seconds).map(([name, value]) => [`seconds: ${name.replaceAll("_", " ")}`, duration(value)])];
   return el("div", { class: "card" }, rows.length ? tableOf(["", ""], rows.map(([name, value]) => [el("span", { class: "soft" }, name), String(value ?? "")])) : el("p", { class: "empty" }, "This run noted nothing of its machine."));
 }
@@ -146,8 +144,8 @@ async function follow(timeline) {
       place.dataset.lost = "yes";
       continue;
     }
-    // A resume went back: what is drawn is no longer the run.
-    if (news.state.step < last) { location.reload(); return; }
+    // It went back, was measured or ended: what is drawn is no longer the run, or not all of it.
+    if (String(news.edition) !== String(run.edition)) { location.reload(); return; }
     const grown = takeIn(news);
     showState();
     if (grown) { drawCharts(); timeline.draw(); }

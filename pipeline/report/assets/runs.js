@@ -46,7 +46,8 @@ function comparison(name, title, unit, scale) {
 function differences() {
   const runs = [...chosen];
   if (runs.length < 2) return el("div");
-  const names = Object.keys(runs[0][1].settings).filter((name) => name !== "output.name" && new Set(runs.map(([, { settings }]) => settings[name])).size > 1);
+  // A setting that is a mapping has a line for each of its keys: a run may have some that others lack.
+  const names = [...new Set(runs.flatMap(([, { settings }]) => Object.keys(settings)))].filter((name) => name !== "output.name" && new Set(runs.map(([, { settings }]) => settings[name])).size > 1);
   const rows = names.map((name) => [el("span", { class: "mono" }, name), ...runs.map(([, { settings }]) => settings[name] ?? "–")]);
   return el("div", { class: "card" }, rows.length ? breakdownTable(rows, ["setting", ...runs.map(([run]) => run)]) : el("p", { class: "soft" }, "Their settings are the same."));
 }

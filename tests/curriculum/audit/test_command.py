@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from curriculum.__main__ import main
+from curriculum.audit.command import _locked
 from tests.bad_input.harness import Case, refuse
 from tests.processes import printed_under_hash_seeds
 
@@ -107,6 +108,11 @@ def test_with_a_limit_the_lines_of_the_other_tasks_stay_and_those_of_another_set
     assert audit(tasks, "--limit", 1, "--output", tmp_path / "out") == 0
     assert "resumed: 1 of 1 were judged before" in capsys.readouterr().err
     assert sorted(entries(tmp_path / "out")) == ["a", "b", "c"]
+    # Also where they were found with other settings.
+    found = entries(tmp_path / "out")
+    assert audit(tasks, "--limit", 1, "--output", tmp_path / "out", "--max-mutants", 1) == 0
+    after = entries(tmp_path / "out")
+    assert [after[name] == found[name] for name in "abc"] == [False, True, True]
     others = write_tasks(tmp_path / "others.jsonl", ["d"])
     before = (tmp_path / "out" / "audit.jsonl").read_bytes()
     assert audit(others, "--output", tmp_path / "out") == 2
@@ -244,6 +250,10 @@ CASES = {
         ("audit", "samples.jsonl", "--output", ".", "--model", "smollm2-135m-instruct"),
         ("--model", "samples.jsonl", "--output"),
     ),
+    "a split that another set has": (
+        ("audit", "ladder-heldout", "--split", "all"),
+        ("--split", "'all'", "train (the default"),
+    ),
     "no such verb": (("adit", "ladder"), ("'adit'", "audit")),
     "no such flag": (("audit", "ladder", "--add-test", "3"), ("--add-test", "--add-tests")),
 }
@@ -276,3 +286,11 @@ def test_the_pass_rate_of_a_model_is_measured_beside_it(
     assert audit(*tasks, "--model", tmp_path) == 2
     assert "--model: value" in capfd.readouterr().err
     assert len(entries(tmp_path / "out")) == 2
+
+
+def test_a_folder_is_one_audits_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tasks = write_tasks(tmp_path / "tasks.jsonl", ["a"])
+    with _locked(tmp_path / "out"):
+        assert audit(tasks, "--output", tmp_path / "out") == 2
+    assert "another audit writes there just now; give another folder" in capsys.readouterr().err
+    assert audit(tasks, "--output", tmp_path / "out") == 0

@@ -73,3 +73,8 @@ def test_what_is_no_python_is_refused() -> None:
     with pytest.raises(SyntaxError):
         mutants_of("def f(:", 10)
     assert ast.parse(mutants_of("x = 1", 10)[0].source)
+
+
+def test_a_program_that_is_nested_deeper_than_it_can_be_copied_has_fewer_mutants() -> None:
+    branches = "".join(f"    elif x == {number}:\n        return {number}\n" for number in range(1, 400))
+    assert mutants_of(f"def f(x):\n    if x == 0:\n        return 0\n{branches}", 4) == []

@@ -82,7 +82,7 @@ AILMENTS: dict[str, tuple[dict[str, Any], str, str, str, str]] = {
         "versions",
         "failure",
         "1.9",
-        "make install",
+        "make clean install",
     ),
     "a broken import": (
         {"import_errors": {"transformers": "RuntimeError: operator torchvision::nms does not exist"}},
@@ -98,7 +98,7 @@ AILMENTS: dict[str, tuple[dict[str, Any], str, str, str, str]] = {
         "SIGILL",
         "another machine",
     ),
-    "no vLLM": ({"vllm_package": ""}, "vllm", "failure", "not installed", "make install DEVICE=cpu"),
+    "no vLLM": ({"vllm_package": ""}, "vllm", "failure", "not installed", "make clean install DEVICE=cpu"),
     "vLLM of the wrong kind": ({"vllm_package": "vllm"}, "vllm", "failure", "the GPU build", "DEVICE=cpu"),
     "a vLLM that does not load": (
         {"import_errors": {"vllm": "ImportError: libcudart"}},
@@ -114,7 +114,13 @@ AILMENTS: dict[str, tuple[dict[str, Any], str, str, str, str]] = {
         "'none', not 'cpu'",
         "DEVICE=cpu",
     ),
-    "no Ray": ({"import_errors": {"ray": "ImportError: x"}}, "ray", "failure", "ImportError", "make install"),
+    "no Ray": (
+        {"import_errors": {"ray": "ImportError: x"}},
+        "ray",
+        "failure",
+        "ImportError",
+        "make clean install",
+    ),
     "a GPU that torch does not see": (
         {"has_gpu_driver": True},
         "gpu",

@@ -49,7 +49,7 @@ BROKEN = task_of("broken", "def f(x):\n    return 2 * x", prelude="1 / 0")
 def sandbox_of(
     run: Callable[[ExecutionRequest], ExecutionResult],
 ) -> Callable[..., AbstractContextManager[object]]:
-    return lambda *arguments: nullcontext(SimpleNamespace(run=run))
+    return lambda *arguments: nullcontext(SimpleNamespace(run=run, level="L3"))
 
 
 @pytest.fixture

@@ -55,6 +55,19 @@ def test_restarts_are_counted_by_stage_within_a_sliding_window() -> None:
     assert notes.lines[1] == "restart: generator 0 (2 of 2): killed again"
 
 
+def test_a_stage_that_did_nothing_since_its_restart_is_not_started_for_ever() -> None:
+    """Each of its starts may take longer than the window."""
+    notes = Notes()
+    limit = notes.limit(max_restarts=2, window_s=100.0)
+    for _ in range(2):
+        notes.now_s += 900.0
+        limit.admit("the trainer", "no answer within 900 s", has_worked=False)
+    with pytest.raises(TooManyRestartsError, match=r"2 restarts without any work between them are allowed"):
+        limit.admit("the trainer", "no answer within 900 s", has_worked=False)
+    limit.admit("the trainer", "no answer within 900 s", has_worked=True)
+    assert notes.lines[-1].startswith("restart: the trainer (2 of 2)")
+
+
 def test_without_restarts_the_first_death_ends_the_run() -> None:
     with pytest.raises(TooManyRestartsError, match=r"runtime\.max_restarts"):
         Notes().limit(max_restarts=0).admit("the trainer", "died")

@@ -5,6 +5,7 @@ import math
 import re
 import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,33 @@ def test_only_what_is_new_is_read_for_a_page_that_is_live(finished: Path) -> Non
     nothing = growing_data(reader, after_step=40, after_span=whole["last_span"])
     assert nothing["series"]["step"] == [] and nothing["last_span"] == whole["last_span"]
     assert nothing["waits"] == [] and nothing["busy"] == {}
+
+
+def test_a_page_is_loaded_anew_after_a_rewind_a_measurement_and_an_end(tmp_path: Path) -> None:
+    finished = make_run(tmp_path / "finished", 3)
+    reader = RunReader(finished)
+    editions = [growing_data(reader)["edition"]]
+
+    def is_new() -> bool:
+        editions.append(growing_data(reader)["edition"])
+        return editions[-1] not in editions[:-1]
+
+    assert not is_new()
+    (finished / "summary.json").rename(finished / "kept.json")
+    assert is_new()
+    (finished / "evaluation_before.json").unlink()
+    assert is_new()
+    with closing(sqlite3.connect(finished / "run.db")) as database:
+        columns = "started_at, pid, host, rewound_to"
+        database.execute(f"INSERT INTO runs ({columns}) VALUES (1.0, 1, 'here', 3)")
+        database.commit()
+    assert is_new()
+
+
+def test_lines_that_have_nothing_in_common_are_compared_soon() -> None:
+    before, after = ("\n".join(f"    {name} += 1" for _ in range(3000)) for name in "xy")
+    found = line_diff(before, after)
+    assert len(found) == 6000 and found[0] == ("-", "    x += 1") and found[-1] == ("+", "    y += 1")
 
 
 def test_a_wait_is_charged_to_generation_first_then_to_rewards_then_to_nobody() -> None:

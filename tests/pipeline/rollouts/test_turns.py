@@ -27,7 +27,7 @@ from pipeline.messages import (
 from pipeline.models.prompts import TurnTokens
 from pipeline.record.audit import audit
 from pipeline.rollouts.batch import batch_metrics, make_batch
-from pipeline.rollouts.turns import Turn, TurnTerms, as_one, write_one
+from pipeline.rollouts.turns import Turn, TurnTerms, as_one, later_turns, write_one
 from rewards.feedback import FeedbackError
 from rewards.result import RewardResult
 from tests.pipeline.fake_stages import GROUPS_PER_STEP, NUM_GENERATIONS, TASKS, FakeRun, make_config, scored
@@ -241,6 +241,7 @@ def test_a_conversation_with_an_answer_of_unknown_versions_counts_as_old_as_it_c
         (GrpoConfig(), (1, 1, 0, 0, 1)),
         # A warm start learns what passed, and nothing of what came before it.
         (GrpoConfig(warm_start_steps=2), (0, 0, 0, 0, 1)),
+        (GrpoConfig(mask_truncated_completions=True), (1, 1, 0, 0, 1)),
     ],
 )
 def test_feedback_is_never_trained_on(grpo: GrpoConfig, mask: tuple[int, ...]) -> None:
@@ -262,3 +263,42 @@ def test_feedback_is_never_trained_on(grpo: GrpoConfig, mask: tuple[int, ...]) -
     assert metrics["rollout/first_turn_pass_rate"] == 0.0 and metrics["rollout/pass_rate"] == 0.5
     # The ages of the four tokens that were sampled: 1, 1, 0 and 1.
     assert metrics["train/token_staleness_mean"] == 0.75
+
+
+@pytest.mark.parametrize(("is_first", "mask"), [(True, (0, 0, 0, 1)), (False, (1, 1, 0, 0))])
+def test_of_a_conversation_the_answer_that_was_cut_off_is_masked(
+    is_first: bool, mask: tuple[int, ...]
+) -> None:
+    parts = [completion((3, 4), (0, 0)), completion((5,), (1,))]
+    parts[not is_first] = replace(parts[not is_first], finish_reason="length")
+    turn = Turn(feedback="no", feedback_ids=(8,), completion=parts[1], result=scored(1.0))
+    whole, result, earlier = as_one(parts[0], scored(0.0), [turn])
+    rollouts = (
+        Rollout(prompt_ids=(1,), completion=whole, result=result, earlier=earlier),
+        Rollout(prompt_ids=(1,), completion=completion((6,), (0,)), result=scored(0.0)),
+    )
+    group = RolloutGroup(draw_id=1, task=TASKS[0], rollouts=rollouts)
+    grpo = GrpoConfig(mask_truncated_completions=True)
+    assert make_batch(2, [group], grpo).samples[0].loss_mask == (0, *mask)
+    assert batch_metrics(2, [group], Config(grpo=grpo))["rollout/truncated_share"] == pytest.approx(1 / 3)
+
+
+def test_what_is_kept_of_feedback_is_what_was_told(terms: TurnTerms) -> None:
+    async def feedback(task: Task, completion: Completion, result: RewardResult) -> str:
+        return "Wrong. " * 400
+
+    async def generate(request: GenerationRequest) -> AsyncIterator[Completion]:
+        yield completion((7,), (0,))
+
+    async def score(task: Task, answer: Completion) -> RewardResult:
+        return scored(1.0)
+
+    request = GenerationRequest(
+        request_id="r", prompt_ids=(1,), num_generations=1, sampling=SamplingSettings()
+    )
+    long = replace(terms, feedback=feedback)
+    first, result = completion((3,), (0,)), scored(0.0)
+    (turn,) = asyncio.run(later_turns(long, generate, score, TASKS[0], request, first, result))
+    assert len(turn.feedback_ids) <= 400 < len("Wrong. " * 400)
+    assert turn.feedback.startswith("Wrong. Wrong.") and turn.feedback.endswith("...")
+    assert terms.tokens.feedback_ids(TASKS[0], (3,), turn.feedback) == turn.feedback_ids

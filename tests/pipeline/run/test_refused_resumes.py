@@ -10,9 +10,8 @@ import pytest
 
 from configs.errors import ConfigError, show
 from configs.load import load_config, render
-from curriculum.sampler import Sampler
 from pipeline.record.ledger import Ledger
-from pipeline.run.resume import CHANGED, refuse_other_tasks, refuse_resume, terms_of, value_before
+from pipeline.run.resume import CHANGED, begun_with, refuse_other_tasks, refuse_resume, terms_of, value_before
 from tests.pipeline.fake_stages import TASKS, FakeRun, make_config
 from tests.pipeline.run.test_resume import config_of, ledger_of, write_checkpoint
 
@@ -52,17 +51,40 @@ def test_an_entry_that_a_mapping_had_not_is_a_change(tmp_path: Path, change: str
 
 
 def test_tasks_other_than_the_checkpoints_are_told_apart_from_the_ledger_alone(tmp_path: Path) -> None:
-    folder = FakeRun(tmp_path, config_of(0, save_steps=4)).train().folder
-    curriculum = config_of(0).acceleration.curriculum
-    others = [*TASKS, replace(TASKS[0], task_id="t6")]
+    config = config_of(0, save_steps=4)
+    folder = FakeRun(tmp_path, config).train().folder
+    others = (*TASKS, replace(TASKS[0], task_id="t6"))
+    refuse_other_tasks(folder.path, others, config)  # begins anew: no checkpoint
+    assert begun_with(folder.path, others, config) is None
+    write_checkpoint(folder.checkpoint(4), 4)
+    refuse_other_tasks(folder.path, TASKS, config)
+    with pytest.raises(
+        ValueError, match=r"was saved for other tasks.* put back the data set, or the setting"
+    ):
+        refuse_other_tasks(folder.path, others, config)
+
+
+def test_a_resumed_run_keeps_the_tasks_that_it_began_with(tmp_path: Path) -> None:
+    """What is left out of a data set may be decided otherwise today."""
+    config = config_of(0, save_steps=4)
+    folder = FakeRun(tmp_path, config).train().folder
+    write_checkpoint(folder.checkpoint(4), 4)
+    others = (*TASKS[:2], replace(TASKS[0], task_id="t6"), *TASKS[2:])
+    assert begun_with(folder.path, others, config) is None, "this ledger has no tasks"
     with contextlib.closing(ledger_of(tmp_path)) as ledger:
-        refuse_other_tasks(folder.path, ledger, Sampler(others, curriculum, 0))  # begins anew: no checkpoint
-        write_checkpoint(folder.checkpoint(4), 4)
-        refuse_other_tasks(folder.path, ledger, Sampler(TASKS, curriculum, 0))
-        with pytest.raises(
-            ValueError, match=r"was saved for other tasks.* put back the data set, or the setting"
-        ):
-            refuse_other_tasks(folder.path, ledger, Sampler(others, curriculum, 0))
+        ledger.note_tasks(TASKS)
+    assert begun_with(folder.path, others, config) == tuple(TASKS)
+    assert begun_with(folder.path, others[1:], config) is None, "one of them is gone"
+
+
+def test_a_checkpoint_of_steps_that_were_gone_back_from_is_none_to_go_on_from(tmp_path: Path) -> None:
+    config = config_of(0, save_steps=4)
+    folder = FakeRun(tmp_path, config).train().folder
+    folder.write_config(render(config))
+    write_checkpoint(folder.checkpoint(4), 4)
+    write_checkpoint(folder.checkpoint(999), 999)
+    assert config.training.max_steps < 999
+    assert refuse_resume(folder.path, config) == []
 
 
 def test_a_process_that_trained_nothing_did_not_change_the_runs_terms(tmp_path: Path) -> None:
