@@ -121,9 +121,9 @@ def refuse_misfit(config: Config, folder: Path, device: str) -> None:
     """Raise ValueError where the model in ``folder``, by its config.json, cannot be used as ``config`` says.
 
     That is: it is a mixture of experts, which Transformers fuses and publishes under other names; its weights
-    are quantised, or are read anew, and are no safetensors; vLLM has it within a model of pictures, under
-    names that no trainer publishes; prompt and completion are longer than its context; the KV cache has no
-    room for one sequence.
+    are quantised, or there twice, or are read anew and no safetensors; vLLM holds them under other names than
+    a trainer publishes, such as those of models of pictures; prompt and completion are longer than its
+    context; the KV cache has no room for one sequence.
     """
     file, fields = folder / "config.json", read_object(folder / "config.json")
     is_part, generation = bool(fields.get("text_config")), config.generation
@@ -135,8 +135,8 @@ def refuse_misfit(config: Config, folder: Path, device: str) -> None:
     refuse_quantised(folder, "model.name")
     if (folder / _INDEX).is_file() and (folder / "model.safetensors").is_file():
         raise ValueError(
-            f"model.name: {folder / _INDEX}: there is a model.safetensors beside it, which Transformers reads "
-            "and vLLM does not; remove one of the two"
+            f"model.name: {folder / _INDEX}: there is a model.safetensors beside it, which Transformers "
+            "reads and vLLM does not; remove one of the two"
         )
     if (kind := fields.get("model_type")) in _REARRANGED and generation.engine == "vllm":
         raise ValueError(

@@ -122,8 +122,8 @@ def test_int8_is_left_for_good_where_it_makes_another_policy(quantization: str, 
     assert said == has_int8 * [
         (
             "generation.quantization: from weights 2 on the engine computes in 16 bits",
-            "train/mismatch_kl is 0.03, above grpo.mismatch_kl_warning (0.02); what was measured before that is "
-            "of int8",
+            "train/mismatch_kl is 0.03, above grpo.mismatch_kl_warning (0.02); what was measured before that "
+            "is of int8",
         )
     ]
 
