@@ -212,8 +212,9 @@ def _gradient(gradients: dict[str, Any] | None, name: str) -> str:
 
 
 def _last(reason: str) -> str:
-    """Its last line: a worker's words are a whole traceback."""
-    return reason.strip().splitlines()[-1]
+    """Of a failure what counts: the last line, or that a process was killed."""
+    lines = reason.strip().splitlines()
+    return next((line.rstrip(":") for line in lines if "was killed by" in line), lines[-1])
 
 
 def _place(result: dict[str, Any]) -> str:

@@ -240,11 +240,41 @@ def test_positions_that_are_scaled_are_left_to_the_engine(tmp_path: Path) -> Non
     refuse_misfit(load_config(overrides=["generation.max_prompt_length=4000"]), tmp_path, "cpu")
 
 
+@pytest.mark.parametrize("is_part", [False, True])
 @pytest.mark.parametrize("name", ["num_experts", "num_local_experts", "n_routed_experts"])
-def test_a_mixture_of_experts_is_refused(name: str, tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3_moe", name: 8}), encoding="utf-8")
+def test_a_mixture_of_experts_is_refused(name: str, is_part: bool, tmp_path: Path) -> None:
+    fields = {"model_type": "qwen3_moe", name: 8}
+    (tmp_path / "config.json").write_text(json.dumps({"text_config": fields} if is_part else fields))
     with pytest.raises(ValueError, match=rf"model\.name: .*config\.json has {name} = 8.*a dense model"):
         refuse_misfit(load_config(), tmp_path, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason", "works_without_vllm"),
+    [
+        ({"quantization_config": {"quant_method": "fp8"}}, r"quantization_config \(fp8\)", False),
+        ({"text_config": {"hidden_size": 64}}, "has text_config: models of pictures", True),
+        ({"model_type": "gpt_neox"}, "model_type 'gpt_neox': vLLM holds its weights", True),
+    ],
+)
+def test_weights_that_an_engine_has_otherwise_than_they_are_trained_are_refused(
+    fields: dict[str, object], reason: str, works_without_vllm: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_bytes(config_with(**fields))
+    with pytest.raises(ValueError, match=rf"model\.name: .*config\.json has {reason}"):
+        refuse_misfit(load_config(), tmp_path, "cuda")
+    if works_without_vllm:
+        refuse_misfit(load_config(overrides=["generation.engine=transformers"]), tmp_path, "cuda")
+
+
+def test_weights_that_are_there_twice_are_refused(tmp_path: Path) -> None:
+    """Transformers would load the one, vLLM the other."""
+    (tmp_path / "config.json").write_bytes(config_with())
+    (tmp_path / "model.safetensors").touch()
+    refuse_misfit(load_config(), tmp_path, "cuda")
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"a": "part.safetensors"}}')
+    with pytest.raises(ValueError, match=r"there is a model\.safetensors beside it"):
+        refuse_misfit(load_config(), tmp_path, "cuda")
 
 
 @pytest.mark.parametrize(

@@ -192,6 +192,13 @@ def test_resume_passes_runs_of_the_baseline_over_and_refuses_them_by_name(
         assert train_accelerated(["--resume", "--output-dir", str(tmp_path)]) == 0
         assert stages.calls[-1][1] == str(tmp_path / "mine")
         (tmp_path / "profile" / left).unlink()
+    # What is set is for the run, whatever the defaults would say to it.
+    ours = ["--set", "training.per_device_train_batch_size=2", "--set", "grpo.num_generations=2"]
+    (tmp_path / "profile" / "startup.json").write_text("{}")
+    one = ["--set", "training.gradient_accumulation_steps=1"]
+    assert train_accelerated(["--resume", *ours, *one, "--output-dir", str(tmp_path)]) == 0
+    assert stages.calls[-1][1] == str(tmp_path / "mine")
+    (tmp_path / "profile" / "startup.json").unlink()
     (tmp_path / "profile" / "startup.jsonl").write_text("{}")
     assert train_accelerated(["--resume", str(tmp_path / "baseline")]) == 2
     assert "baseline is a run of train_code_grpo, which cannot be resumed" in capsys.readouterr().err

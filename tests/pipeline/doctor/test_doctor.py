@@ -17,6 +17,7 @@ from pipeline.doctor.checks import examine, worst
 from pipeline.doctor.machine import (
     Gpu,
     Machine,
+    _requirements,
     gather,
     nvidia_driver,
     probe_libraries,
@@ -394,6 +395,13 @@ def test_requirements_that_are_not_met_are_told_with_both_versions() -> None:
     too_old, absent = unmet_requirements(needed)
     assert re.fullmatch(r"rich is [\d.]+, needed is <2", too_old)
     assert absent == "no-such-thing>=1 is not installed"
+
+
+def test_what_a_run_needs_is_among_what_is_asked_for() -> None:
+    """Most of it is of the extra train, which that of the engine names."""
+    names = {one.name for one in _requirements("vllm-cpu")}
+    assert {"rich", "torch", "transformers", "trl", "ray"} <= names
+    assert "pytest" not in names
 
 
 def test_an_import_that_fails_or_ends_the_interpreter_is_told_by_name(

@@ -162,6 +162,17 @@ def test_a_completion_of_a_head_without_docstring_is_scored_as_it_was_when_it_is
     assert sample_program(head, published).strip() == program
 
 
+def test_a_program_that_must_begin_its_file_is_published_and_read_by_itself(tmp_path: Path) -> None:
+    task = load_humaneval()[0]
+    program = f"from __future__ import annotations\n\n{task.prompt}{task.reference}"
+    published = sample_completion(task, f"```python\n{program}\n```")
+    check_passes(task, sample_program(task, published))
+    file = tmp_path / "evalplus.jsonl"
+    file.write_text(json.dumps({"task_id": task.task_id, "solution": program}) + "\n")
+    ((_, completion),) = read_samples(str(file), [task], ())
+    check_passes(task, sample_program(task, completion))
+
+
 def test_a_published_completion_stands_for_a_continuation_a_program_or_a_chat_answer() -> None:
     head, words = load_humaneval()[0], ladder_tasks("train")[0]
     body = head.reference.removeprefix(head.prompt)

@@ -188,6 +188,14 @@ def test_an_engine_that_reserves_nothing_leaves_its_trainer_the_rest() -> None:
     assert "gpu_memory_utilization" not in faults[0]
 
 
+@pytest.mark.usefixtures("known_models")
+def test_several_engines_on_a_card_take_their_share_each() -> None:
+    model = "Qwen/Qwen2.5-Coder-0.5B-Instruct"
+    one = _on_a_card(model, 20.0, sleep_while_training=False)[1]
+    two = _on_a_card(model, 20.0, sleep_while_training=False, num_engines=2)[1]
+    assert one == [] and len(two) == 1 and "it leaves the trainer 4.0 GB of the GPU" in two[0]
+
+
 def test_on_cards_enough_of_this_machine_the_stages_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dry_run, "num_gpus", lambda device: 2)
     assert dry_run._as_placed(Config(), "cuda").runtime.placement == "split"

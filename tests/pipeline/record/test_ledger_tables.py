@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -10,7 +11,7 @@ import pytest
 
 from pipeline.record.audit import audit
 from pipeline.record.ledger import Ledger
-from pipeline.record.ledger_tables import reading
+from pipeline.record.ledger_tables import LedgerError, num_trained, reading
 from tests.pipeline.record.test_ledger import score, step, train
 
 
@@ -90,3 +91,23 @@ def test_the_state_of_a_step_is_kept_while_it_is_the_last_and_where_it_has_a_che
                 ledger.note_checkpoint(3, "step-000003")
         kept = [ledger.load_state(number) for number in range(1, 5)]
     assert kept == [{"sampler": 1}, {}, {"sampler": 3}, {"sampler": 4}]
+
+
+def test_what_is_wrong_with_a_ledger_is_told_by_another_process_too() -> None:
+    """The baseline trains in one of its own, from which an error comes pickled."""
+    error = LedgerError(Path("runs/x/run.db"), sqlite3.OperationalError("database or disk is full"))
+    again = pickle.loads(pickle.dumps(error))
+    assert isinstance(again, LedgerError) and str(again) == str(error) and "disk is full" in str(again)
+
+
+def test_what_was_trained_on_is_counted_step_by_step_without_what_was_lost(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    assert num_trained(path, 9) is None
+    with closing(Ledger(path)) as ledger:
+        for number in (1, 2, 3):
+            train(ledger, number, *score(ledger, (number - 1, number - 1)))
+        of_a_draw = num_trained(path, 1)
+        assert of_a_draw is not None and of_a_draw > 0
+        assert num_trained(path, 9) == 3 * of_a_draw and num_trained(path, 2) == 2 * of_a_draw
+        ledger.rewind(2)
+    assert num_trained(path, 9) == 2 * of_a_draw

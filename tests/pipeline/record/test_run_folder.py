@@ -16,7 +16,7 @@ from configs.schema import Config, OutputConfig
 from pipeline.errors import StageError
 from pipeline.host.files import write_text_atomically
 from pipeline.record.ledger import Ledger
-from pipeline.record.run_folder import RunFolder, refuse_unusable_output
+from pipeline.record.run_folder import BASELINE_MARK, RunFolder, refuse_unusable_output
 from rewards.result import RewardResult
 from sandbox.result import Outcome
 
@@ -51,6 +51,14 @@ def test_a_taken_name_is_refused_and_nothing_is_overwritten(tmp_path: Path) -> N
     with pytest.raises(ValueError, match=r"output\.name: 'x' is taken.*--resume"):
         RunFolder.create(output, "second")
     assert (tmp_path / "x" / "config.yaml").read_text() == "first"
+
+
+def test_a_taken_name_of_the_baselines_is_not_offered_to_be_resumed(tmp_path: Path) -> None:
+    output = OutputConfig(dir=str(tmp_path), name="x")
+    RunFolder.create(output, "first").close()
+    (tmp_path / "x" / BASELINE_MARK).touch()
+    with pytest.raises(ValueError, match=r"'x' is taken: .* cannot be resumed: give another name"):
+        RunFolder.create(output, "second")
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "x" * 201])

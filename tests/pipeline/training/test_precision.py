@@ -48,6 +48,19 @@ def test_a_step_begins_without_the_gradient_of_the_last_one(bf16: bool) -> None:
     assert untouched is not None and not untouched.any()
 
 
+def test_a_step_without_a_backward_takes_no_second_copy_of_the_gradient() -> None:
+    model = make_model()
+    weights = MasterWeights(model, bf16=True)
+    add_gradient(weights, 8.0)
+    master = model.model.norm.weight
+    assert master.grad is not None
+    kept = master.grad.data_ptr()
+    weights.clear_gradients()
+    weights.complete_gradients()
+    assert master.grad is not None and master.grad.data_ptr() == kept and not master.grad.any()
+    assert all(one.grad is not None and not one.grad.any() for one in weights.trained)
+
+
 def test_the_copy_computes_what_a_model_loaded_in_bf16_does(tmp_path: Path) -> None:
     folder = save_model(tmp_path)
     copied = MasterWeights(load_model(folder), bf16=True).compute_model
