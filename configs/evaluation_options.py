@@ -39,7 +39,8 @@ class EvaluationOptions:
     makes each task's samples repeatable with the Transformers engine, and with vLLM on a GPU; vLLM 0.31 on a
     CPU ends on some seeded batches, so none are sent to it there. ``allow_unsafe`` and ``modules`` are as in
     ``execution`` of a configuration, ``attach`` and ``keep_alive`` as in ``runtime``, but any engine with
-    this model's layers will do. Raises ConfigError that names each wrong option by its flag.
+    this model's layers will do; ``trust_remote_code`` as in ``model``. Raises ConfigError that names each
+    wrong option by its flag.
     """
 
     model: str | None = None
@@ -66,6 +67,7 @@ class EvaluationOptions:
     custom_feedback: str | None = None
     attach: bool = False
     keep_alive: bool = False
+    trust_remote_code: bool = False
 
     def __post_init__(self) -> None:
         problems = list(self._problems())

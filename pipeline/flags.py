@@ -211,6 +211,11 @@ _EVALUATION = (
         "modules",
         "an installed package that programs may import, such as numpy; may be repeated",
     ),
+    Flag(
+        "--trust-remote-code",
+        "trust_remote_code",
+        "run the code that comes with the model",
+    ),
     Flag("--allow-unsafe", "allow_unsafe", "run model code even where the sandbox is weaker than level L2"),
 )
 # Of no use with --samples, where nothing is sampled.

@@ -232,7 +232,7 @@ def _sample_model(
         if len(kept) == num_samples * len(tasks):
             # Nothing is left to sample, for which an engine would be started.
             return make_report(kept)
-        tokenizer = load_tokenizer(folder)
+        tokenizer = load_tokenizer(folder, trust_remote_code=options.trust_remote_code)
         form: AnswerForm
         scorer: TextScorer
         later = None
@@ -306,7 +306,7 @@ def _config_of(options: EvaluationOptions, model: str) -> Config:
         generation["assistant_prefill"] = options.assistant_prefill
     return Config.model_validate(
         {
-            "model": {"name": model},
+            "model": {"name": model, "trust_remote_code": options.trust_remote_code},
             "generation": generation,
             "training": {"seed": options.seed},
             # The engine is as long as the longest of both.

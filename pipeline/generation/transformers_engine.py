@@ -26,7 +26,7 @@ from pipeline.generation.settings import engine_threads
 from pipeline.generation.transformers_batch import Batch, Writer
 from pipeline.messages import Completion, GenerationRequest, WeightsLoaded, WeightUpdate
 from pipeline.models.files import base_weights
-from pipeline.models.loading import load_model, load_tokenizer
+from pipeline.models.loading import fill_model, load_model, load_tokenizer
 from pipeline.models.merging import Adapter, read_adapter
 from pipeline.weights.receipts import code_of, receipt_of
 
@@ -59,7 +59,7 @@ class TransformersEngine:
         dtype = getattr(torch, config.generation.dtype)
         model = load_model(model_path, dtype=dtype, device=device, trust_remote_code=trust)
         self._model = model
-        self._model_path = model_path
+        self._model_path, self._trust = model_path, trust
         tokenizer = load_tokenizer(model_path, trust_remote_code=trust)
         self._max_num_seqs = config.generation.max_num_seqs
         self._timeout_s = config.runtime.generation_timeout_s
@@ -142,8 +142,11 @@ class TransformersEngine:
         """See pipeline.generation.generator.Generator."""
         self._stop.set()
         what = "the return to the base weights"
-        await self._in_turn(what, lambda: load_base(self._model, self._model_path))
+        await self._in_turn(what, self._fill)
         self.policy_version = 0
+
+    def _fill(self) -> None:
+        fill_model(self._model, self._model_path, lambda whole, _: whole, trust_remote_code=self._trust)
 
     async def close(self) -> None:
         """End the running request at its next token and refuse new ones."""
@@ -284,25 +287,6 @@ def load_weights(model: PreTrainedModel, path: str) -> None:
                 )
         for name in names:
             parameters[name].copy_(file.get_tensor(name))
-
-
-@torch.no_grad()
-def load_base(model: PreTrainedModel, model_path: str) -> None:
-    """Set all weights to those of the base in ``model_path``.
-
-    What is stored besides is passed over, such as the frequencies in files of early Llamas. Raises ValueError
-    where a weight is not stored under its name: the trained one would stay.
-    """
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    left = {name for name, _ in model.named_parameters()}
-    for name, weight in base_weights(model_path):
-        if name in parameters:
-            parameters[name].copy_(weight)
-            left.discard(name)
-    if left:
-        raise ValueError(
-            f"{model_path}: holds no {min(left)}, so the base weights cannot be had back from it"
-        )
 
 
 @torch.no_grad()

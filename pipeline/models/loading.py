@@ -154,11 +154,13 @@ def fill_model(
 ) -> None:
     """Copy the weights in the safetensors files of ``path`` into ``model``, one at a time.
 
-    ``own(whole, present)`` is the part of a weight that ``model`` holds as ``present``. Where the files name
-    weights otherwise than the model does, all of them are on the host meanwhile.
+    ``own(whole, present)`` is the part of a weight that ``model`` holds as ``present``. Where the files are
+    others, name weights otherwise than the model does, or lack some, all are on the host meanwhile. Raises as
+    ``load_model``.
     """
     present = model.state_dict()
-    if _stored_names(path) <= present.keys():
+    needed = {name for name, _ in model.named_parameters()}
+    if needed <= _stored_names(path) <= present.keys():
         named = base_weights(path)
     else:
         # Transformers saves such a model as its first files were.
