@@ -211,11 +211,6 @@ _EVALUATION = (
         "modules",
         "an installed package that programs may import, such as numpy; may be repeated",
     ),
-    Flag(
-        "--trust-remote-code",
-        "trust_remote_code",
-        "run the code that comes with the model",
-    ),
     Flag("--allow-unsafe", "allow_unsafe", "run model code even where the sandbox is weaker than level L2"),
 )
 # Of no use with --samples, where nothing is sampled.
@@ -250,6 +245,7 @@ _SAMPLING = (
         needs="--turns",
     ),
     Flag("--engine ENGINE", "engine", "vllm (default) or transformers"),
+    Flag("--trust-remote-code", "trust_remote_code", "run the code that comes with the model"),
     Flag("--seed N", "seed", "default: 0; without effect with vLLM on a CPU"),
     Flag("--keep-alive", "keep_alive", _KEEP_ALIVE),
     Flag(
