@@ -7,7 +7,7 @@ The baseline is ``train_code_grpo``: TRL's own trainer on the same model, tasks,
 it generates with Transformers, and with TRL's own vLLM where --only names "baseline-vllm" too.
 Every run is the command that users type with its default number of steps, in processes of its own, held to
 the same cores; contenders take turns, in the other direction in every other repeat. Not counted are the first
---warmup steps and as many of the last as a run works ahead. The trial of a run that shares its cores takes 7
+--warmup steps and as many of the last as a run works ahead. The trial of a run that shares its cores takes 8
 to 12 steps where it finds the stages faster in turn, which is inside the warm-up, and up to 19 where it looks
 at both at once a second time. With --curve its checkpoints are measured when it is over, all by the same
 command, so that no contender's clock holds a measurement; the time is that since its training began. How a

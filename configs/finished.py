@@ -17,7 +17,7 @@ from configs.task_sets import task_set_problems
 from configs.yaml_text import read_mapping
 
 # Fields that may name a file, and a name that stands for it while the rest is checked.
-_FILES = (("dataset", "name", "ladder"), ("evaluation", "tasks", "ladder-heldout"))
+_FILES = (("dataset", "name", "lost/set"), ("evaluation", "tasks", "ladder-heldout"))
 
 
 def load_finished(file: Path, before: Mapping[str, object] = MappingProxyType({})) -> Config:

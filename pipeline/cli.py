@@ -10,6 +10,7 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from os.path import isdir, isfile
 from pathlib import Path
@@ -143,7 +144,7 @@ def _watch(arguments: argparse.Namespace) -> int:
     if not port.isdecimal() or int(port) > 65535:
         raise ConfigError([wrong_value("--watch-port", port, "a port number up to 65535, or 0")])
     if folder == LATEST:
-        folder = _output_dir(arguments)
+        folder = _resolve(arguments, arguments.config).config.output.dir
     from pipeline.report.live_server import run_watch
 
     return run_watch(folder, int(port))
@@ -213,7 +214,7 @@ def _train_code_grpo(arguments: argparse.Namespace) -> int:
     from pipeline.baseline.baseline import run_baseline
 
     # Else the measurements would draft as the file says.
-    acceleration = load_config(None, "conservative", arguments.set).acceleration
+    acceleration = load_config(None, "conservative").acceleration
     config = resolved.config.model_copy(update={"acceleration": acceleration})
     return run_baseline(config, arguments.verbose)
 
@@ -286,6 +287,9 @@ def _output_dir(arguments: argparse.Namespace) -> str:
     """Where runs lie. What else is given need not fit the defaults: it is for the run that is looked for."""
     from configs.load import resolve
     from configs.yaml_text import parse_assignment
+
+    with suppress(ConfigError):
+        return _resolve(arguments, arguments.config).config.output.dir
 
     own = ("output", "dir")
     sets = [text for text in arguments.set if parse_assignment(text)[0] == own]

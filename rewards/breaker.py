@@ -20,7 +20,11 @@ class RewardsBrokenError(CommandEnd, RuntimeError):
 class CircuitBreaker:
     """Opens when ``max_errors`` of the last ``window`` scored items were infrastructure errors."""
 
-    def __init__(self, window: int = _WINDOW, max_errors: int = _MAX_ERRORS) -> None:
+    def __init__(
+        self, window: int = _WINDOW, max_errors: int = _MAX_ERRORS, what: str = "could not be scored"
+    ) -> None:
+        """``what`` the items of an error could not be had."""
+        self._what = what
         assert 0 < max_errors <= window
         self._max_errors = max_errors
         # The detail of an error, None for a real verdict.
@@ -37,7 +41,7 @@ class CircuitBreaker:
             kind, num_times = Counter(map(_kind, errors)).most_common(1)[0]
             reason = next(detail for detail in errors if _kind(detail) == kind)
             raise RewardsBrokenError(
-                f"rewards: {len(errors)} of the last {len(self._recent)} completions could not be scored; "
+                f"rewards: {len(errors)} of the last {len(self._recent)} completions {self._what}; "
                 f"the most frequent reason ({num_times} times): {reason}"
             )
 

@@ -64,7 +64,7 @@ class RewardPool:
         self._rubric = Rubric(rewards)
         self._breaker = CircuitBreaker()
         # Their own: for each answer that nothing can be told of there is one that was scored.
-        self._told_breaker = CircuitBreaker()
+        self._told_breaker = CircuitBreaker(what="got no feedback")
         self._flights: SingleFlight[RewardResult] = SingleFlight()
         self._flushing: asyncio.Task[None] | None = None
         self._num_joins = 0

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -66,6 +67,8 @@ from rewards.custom import load_custom
 from sandbox.jail import die_with_parent
 
 # Settings of which the baseline knows one value only.
+# So long what is interrupted may take to close its files.
+_GRACE_S = 5.0
 _ALLOWED = (
     ("model.loader", "transformers", "loads models with Transformers; set it to transformers"),
     ("lora.load_in_4bit", False, "does not quantise; set it to false"),
@@ -227,8 +230,17 @@ def _train_apart(job: TrainingJob, environment: Mapping[str, str]) -> Trained:
         except KeyboardInterrupt:
             # Sent to this process alone, it would be obeyed when all is trained.
             for child in multiprocessing.active_children():
-                child.kill()
+                _end(child)
             raise
+
+
+def _end(child: multiprocessing.process.BaseProcess) -> None:
+    """Have ``child`` leave as on Ctrl-C, which a terminal has sent it too, and end it where it does not."""
+    child.join(_GRACE_S)
+    if child.is_alive() and child.pid is not None:
+        os.kill(child.pid, signal.SIGINT)
+        child.join(6 * _GRACE_S)
+    child.kill()
 
 
 def _begin(environment: Mapping[str, str]) -> None:

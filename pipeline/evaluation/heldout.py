@@ -300,8 +300,9 @@ def _is_of(path: Path, step: int, *, is_journal: bool) -> bool:
         if not is_journal:
             samples = json.loads(path.read_text(encoding="utf-8"))["samples"]
         else:
-            lines = path.read_text(encoding="utf-8").splitlines()[1:]
-            samples = [json.loads(line) for line in lines]
+            # Behind the last line break is half of one.
+            *lines, _ = path.read_text(encoding="utf-8").split("\n")
+            samples = [json.loads(line) for line in lines[1:]]
         return all(sample["max_policy_version"] <= step for sample in samples)
     except (OSError, ValueError, KeyError, TypeError):
         return True  # What is wrong with it is told by who reads it.

@@ -121,32 +121,15 @@ def refuse_misfit(config: Config, folder: Path, device: str) -> None:
     """Raise ValueError where the model in ``folder``, by its config.json, cannot be used as ``config`` says.
 
     That is: it is a mixture of experts, which Transformers fuses and publishes under other names; its weights
-    are quantised, or there twice, or are read anew and no safetensors; vLLM holds them under other names than
-    a trainer publishes, such as those of models of pictures; prompt and completion are longer than its
-    context; the KV cache has no room for one sequence.
+    are read anew, and are no safetensors; prompt and completion are longer than its context; the KV cache has
+    no room for one sequence.
     """
     file, fields = folder / "config.json", read_object(folder / "config.json")
-    is_part, generation = bool(fields.get("text_config")), config.generation
+    generation = config.generation
     fields = {**fields, **(fields.get("text_config") or {})}
     if (found := experts_of(fields)) is not None:
         raise ValueError(
             f"model.name: {file} has {found}: mixtures of experts are not supported; choose a dense model"
-        )
-    refuse_quantised(folder, "model.name")
-    if (folder / _INDEX).is_file() and (folder / "model.safetensors").is_file():
-        raise ValueError(
-            f"model.name: {folder / _INDEX}: there is a model.safetensors beside it, which Transformers "
-            "reads and vLLM does not; remove one of the two"
-        )
-    if (kind := fields.get("model_type")) in _REARRANGED and generation.engine == "vllm":
-        raise ValueError(
-            f"model.name: {file} has model_type {kind!r}: vLLM holds its weights in another order or "
-            "under other names than they are trained; choose another model, or generation.engine transformers"
-        )
-    if is_part and generation.engine == "vllm":
-        raise ValueError(
-            f"model.name: {file} has text_config: models of pictures or sound as well as text are not "
-            "supported; choose one of text alone (or generation.engine transformers)"
         )
     is_merged = config.lora.enabled and (device == "cpu" or generation.engine == "transformers")
     if (is_merged or config.runtime.keep_alive) and not weight_files(folder):
@@ -169,6 +152,33 @@ def refuse_misfit(config: Config, folder: Path, device: str) -> None:
             f"generation.kv_cache_gb: value {generation.kv_cache_gb:g}: holds less than one sequence of "
             f"{longest} tokens of {file}; allowed: at least {needed / 2**30:.3g}, or fewer tokens "
             f"({_lengths(config)})"
+        )
+
+
+def refuse_untrainable(config: Config, folder: Path) -> None:
+    """Raise ValueError where weights that are trained could not be brought to an engine of this model.
+
+    That is: they are quantised, or there twice; vLLM holds them in another order, or under other names than a
+    trainer publishes, such as those of models of pictures.
+    """
+    file, fields = folder / "config.json", read_object(folder / "config.json")
+    refuse_quantised(folder, "model.name")
+    if (folder / _INDEX).is_file() and (folder / "model.safetensors").is_file():
+        raise ValueError(
+            f"model.name: {folder / _INDEX}: there is a model.safetensors beside it, which Transformers "
+            "reads and vLLM does not; remove one of the two"
+        )
+    if config.generation.engine != "vllm":
+        return
+    if (kind := fields.get("model_type")) in _REARRANGED:
+        raise ValueError(
+            f"model.name: {file} has model_type {kind!r}: vLLM holds its weights in another order or "
+            "under other names than they are trained; choose another model, or generation.engine transformers"
+        )
+    if fields.get("text_config"):
+        raise ValueError(
+            f"model.name: {file} has text_config: models of pictures or sound as well as text are not "
+            "supported; choose one of text alone (or generation.engine transformers)"
         )
 
 

@@ -228,8 +228,9 @@ def _engine_bytes(config: Config, shape: ModelShape, gpu_bytes: float) -> float:
 
 
 def _engines_on_a_card(config: Config) -> int:
-    """How many engines the fullest GPU has; of another machine one card is known."""
-    return math.ceil(config.generation.num_engines / max(1, num_gpus("cuda")))
+    """How many engines the fullest GPU has; of another machine as many are known as its ranks need."""
+    num_cards = max(1, num_gpus("cuda"), config.runtime.trainer_ranks)
+    return math.ceil(config.generation.num_engines / num_cards)
 
 
 def _host_bytes(every: Sequence[ProcessMemory]) -> float:

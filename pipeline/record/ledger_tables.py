@@ -203,7 +203,7 @@ def known_checkpoints(path: Path) -> frozenset[str] | None:
 
 def num_trained(path: Path, step: int) -> int | None:
     """How many scored completions the steps up to ``step`` were trained on; None where nothing says it."""
-    if not path.is_file():
+    if not path.is_file() or path.stat().st_size == 0:
         return None
     query = (
         "SELECT COUNT(*) FROM steps JOIN draws USING (step_id) JOIN rollouts USING (draw_id, attempt)"

@@ -34,7 +34,7 @@ from pipeline.host.shares import (
     gpu_shares,
     sends_weights,
 )
-from pipeline.models.files import refuse_misfit
+from pipeline.models.files import refuse_misfit, refuse_untrainable
 from pipeline.models.find import local_folder, refuse_damaged_model, with_absolute_models
 from pipeline.models.prompts import PromptTokenizer, refuse_useless_seeds
 from pipeline.record.run_folder import refuse_unusable_output
@@ -146,6 +146,7 @@ def _refuse_tasks(config: Config, _: str) -> None:
 
 def _refuse_misfit(config: Config, device: str) -> None:
     if (folder := local_folder(config.model)) is not None:
+        refuse_untrainable(config, folder)
         refuse_misfit(config, folder, device)
 
 

@@ -34,7 +34,7 @@ from pipeline.host.limits import num_oom_kills, why_killed
 from pipeline.host.restarts import RestartLimit
 from pipeline.host.shares import is_shared, uses_ray
 from pipeline.messages import Completion
-from pipeline.models.files import refuse_misfit
+from pipeline.models.files import refuse_misfit, refuse_untrainable
 from pipeline.models.find import resolve_model
 from pipeline.models.prompts import PromptTokenizer, TurnTokens
 from pipeline.record.checkpoints import keep_for
@@ -207,6 +207,7 @@ async def _found_model(config: Config, device: str) -> str:
     """The model's folder. Raises ValueError for adapters of layers that it has not."""
     with spans.span("driver", "find the model"):
         model_path = str(await asyncio.to_thread(resolve_model, config.model))
+        refuse_untrainable(config, Path(model_path))
         refuse_misfit(config, Path(model_path), device)
         if config.lora.enabled:
             # Imported here: only adapters need to know the model's layers in this process.

@@ -11,7 +11,7 @@ import pytest
 from configs.load import load_config
 from pipeline.cli import evaluate_humaneval, train_accelerated
 from pipeline.handover.command import merge_command as merge
-from pipeline.models.files import refuse_misfit
+from pipeline.models.files import refuse_misfit, refuse_untrainable
 from tests.bad_input.harness import Case, refuse
 from tests.bad_input.test_samples import TASKS
 
@@ -262,19 +262,19 @@ def test_weights_that_an_engine_has_otherwise_than_they_are_trained_are_refused(
 ) -> None:
     (tmp_path / "config.json").write_bytes(config_with(**fields))
     with pytest.raises(ValueError, match=rf"model\.name: .*config\.json has {reason}"):
-        refuse_misfit(load_config(), tmp_path, "cuda")
+        refuse_untrainable(load_config(), tmp_path)
     if works_without_vllm:
-        refuse_misfit(load_config(overrides=["generation.engine=transformers"]), tmp_path, "cuda")
+        refuse_untrainable(load_config(overrides=["generation.engine=transformers"]), tmp_path)
 
 
 def test_weights_that_are_there_twice_are_refused(tmp_path: Path) -> None:
     """Transformers would load the one, vLLM the other."""
     (tmp_path / "config.json").write_bytes(config_with())
     (tmp_path / "model.safetensors").touch()
-    refuse_misfit(load_config(), tmp_path, "cuda")
+    refuse_untrainable(load_config(), tmp_path)
     (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"a": "part.safetensors"}}')
     with pytest.raises(ValueError, match=r"there is a model\.safetensors beside it"):
-        refuse_misfit(load_config(), tmp_path, "cuda")
+        refuse_untrainable(load_config(), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -477,7 +477,10 @@ def test_when_feedback_fails_for_most_the_pool_says_why() -> None:
         for _ in range(31):
             with pytest.raises(FeedbackError):
                 asyncio.run(told_by(pool, terms))
-        with pytest.raises(RewardsBrokenError, match=r"32 of the last 32 .*raised ValueError: no idea"):
+        with pytest.raises(
+            RewardsBrokenError,
+            match=r"32 of the last 32 completions got no feedback; .*raised ValueError: no idea",
+        ):
             asyncio.run(told_by(pool, terms))
     finally:
         pool.close()
