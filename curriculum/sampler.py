@@ -163,7 +163,7 @@ class Sampler:
                 f"sampler state: value {state.get('tasks')!r}: was saved for other tasks, another curriculum "
                 f"or another seed (here {self._fingerprint()!r}); a run goes on with the tasks, in their "
                 "order, that it began with: put back the data set, or the setting that leaves others of it "
-                "out than before (execution, generation.max_prompt_length, dataset), or start a new run with "
+                "out than before (generation.max_prompt_length, dataset), or start a new run with "
                 "--model CHECKPOINT"
             )
         self._num_draws, self._step = int(state["num_draws"]), int(state["step"])

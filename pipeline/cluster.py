@@ -1,12 +1,12 @@
 """Ray: start it or connect to it, reserve places on its nodes, carry weights between them.
 
-On a cluster one placement group holds a bundle for each trainer rank and each generator, so a run gets all of
-its places or none, before any stage starts. The first rank is on the driver's node, where checkpoints and
-published weights are written; all else may be anywhere. A generator that is split over GPUs is one bundle,
-hence on one node. When a node dies Ray finds its bundles places elsewhere, if there are any. Weights travel
-from files into Ray's object store and into files again: the driver's node reads an update once, however many
-nodes take it. On one machine whose GPUs ranks and generators share, each GPU is a bundle (``CardPlaces``).
-Starts no stage.
+On a cluster two placement groups hold a bundle for each trainer rank and each generator, so a run gets all of
+its places or none, before any stage starts. One has the first rank, which is on the driver's node, where
+checkpoints and published weights are written; all else may be anywhere. A generator that is split over GPUs
+is one bundle, hence on one node. When a node dies Ray finds its bundles places elsewhere, if there are any.
+Weights travel from files into Ray's object store and into files again: the driver's node reads an update
+once, however many nodes take it. On one machine whose GPUs ranks and generators share, each GPU is a bundle
+(``CardPlaces``). Starts no stage.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import random
 import signal
 import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -45,6 +46,8 @@ from pipeline.messages import WeightUpdate
 _CONNECT_TIMEOUT_S = 10.0
 # Of a wait for places, as long as an exit may be held up.
 _LOOK_S = 2.0
+# So long the first rank's place is held while the others are waited for.
+_PATIENCE_S = 60.0
 # Ray gives its own servers 30 s, which no setting changes and a busy machine may not keep.
 _MAX_STARTS = 3
 # Ray gives every node this label.
@@ -168,8 +171,7 @@ class ClusterPlaces:
 
     def release(self) -> None:
         """Give the places back; whatever still runs in them is ended."""
-        for group in (self._first, self._others):
-            remove_placement_group(group)
+        _remove((self._first, self._others))
 
     def _options(self, place: int, num_gpus: int) -> dict[str, Any]:
         group, bundle = (self._first, 0) if place == 0 else (self._others, place - 1)
@@ -246,23 +248,30 @@ async def reserve(config: Config, device: str) -> ClusterPlaces:
     bundles = wanted_bundles(config, device)
     here = {_NODE: ray.get_runtime_context().get_node_id()}
     timeout_s = config.runtime.startup_timeout_s
+    # What this run itself holds meanwhile is not taken.
+    free = ray.available_resources()
     deadline = time.monotonic() + timeout_s
-    groups: list[PlacementGroup] = []
-    try:
-        # By itself: packed with the others it could find the driver's node filled with generators.
-        groups.append(placement_group(bundles[:1], strategy="PACK", bundle_label_selector=[here]))
-        is_there = await _is_reserved(groups[-1], deadline)
-        if is_there:
-            groups.append(placement_group(bundles[1:], strategy="PACK"))
-            is_there = await _is_reserved(groups[-1], deadline)
-        if not is_there:
-            raise StageError(_explain(bundles, config, timeout_s))
-    except BaseException:
-        for group in groups:
-            remove_placement_group(group)
-        raise
-    first, others = groups
-    return ClusterPlaces(first, others, config, device)
+    while time.monotonic() < deadline:
+        groups: list[PlacementGroup] = []
+        try:
+            # By itself: packed with the others it could find the driver's node filled with generators.
+            groups.append(placement_group(bundles[:1], strategy="PACK", bundle_label_selector=[here]))
+            if await _is_reserved(groups[0], deadline):
+                groups.append(placement_group(bundles[1:], strategy="PACK"))
+                if await _is_reserved(groups[1], min(deadline, time.monotonic() + _PATIENCE_S)):
+                    return ClusterPlaces(groups[0], groups[1], config, device)
+        except BaseException:
+            _remove(groups)
+            raise
+        # Two runs that hold a part of what the other waits for would wait for ever.
+        _remove(groups)
+        await asyncio.sleep(min(max(0.0, deadline - time.monotonic()), random.uniform(0.0, _LOOK_S)))
+    raise StageError(_explain(bundles, config, timeout_s, free))
+
+
+def _remove(groups: Sequence[PlacementGroup]) -> None:
+    for group in groups:
+        remove_placement_group(group)
 
 
 async def _is_reserved(group: PlacementGroup, deadline: float) -> bool:
@@ -273,8 +282,9 @@ async def _is_reserved(group: PlacementGroup, deadline: float) -> bool:
     return False
 
 
-def _explain(bundles: list[dict[str, float]], config: Config, timeout_s: float) -> str:
-    available = ray.available_resources()
+def _explain(
+    bundles: list[dict[str, float]], config: Config, timeout_s: float, available: Mapping[str, float]
+) -> str:
     wanted: Counter[str] = Counter()
     for bundle in bundles:
         wanted.update(bundle)

@@ -160,7 +160,8 @@ def guards_of(database: Path, config: Config) -> tuple[str, ...]:
         query = "SELECT metrics FROM steps WHERE status = 'committed'"
         steps = ledger.execute(query).fetchall() if is_drafting else []
     drafting = _drafting([json.loads(text) for (text,) in steps])
-    return (*_still_true(events), *([drafting] if drafting else []))
+    # A trainer that was started again decides the same again.
+    return tuple(dict.fromkeys((*_still_true(events), *([drafting] if drafting else []))))
 
 
 def _still_true(events: Iterable[tuple[str, str]]) -> list[str]:

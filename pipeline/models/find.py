@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from configs.errors import nearest
@@ -88,13 +89,18 @@ def refuse_damaged_model(name: str, field: str = "model.name") -> None:
 
 
 def path_on_this_node(model: ModelConfig, path: str) -> str:
-    """``path``, the driver's folder of ``model``, where this node of a cluster has it too; else its own.
+    """``path``, the driver's folder of ``model``, where this node of a cluster has all of it; else its own.
 
-    Raises as ``resolve_model``.
+    A snapshot of the hub is the driver's also where the hub has a newer one. Raises as ``resolve_model``.
     """
-    is_from_hub = model.name not in BUILT_IN and not Path(model.name).expanduser().is_dir()
+    folder = Path(path)
     # The folder of a download is there before its first file.
-    return path if Path(path).is_dir() and not is_from_hub else str(resolve_model(model))
+    with suppress(ValueError):
+        check_model(folder)
+        return path
+    if folder.parent.name == "snapshots":
+        model = model.model_copy(update={"revision": folder.name})
+    return str(resolve_model(model))
 
 
 def local_folder(model: ModelConfig) -> Path | None:

@@ -189,15 +189,25 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
         raise ValueError(f"{path} is not a run database, or is damaged: {error}") from error
 
 
+@contextmanager
+def glancing(path: Path) -> Iterator[sqlite3.Connection]:
+    """As ``reading``, for one who asks for little: the file, which may be gigabytes, is not read whole."""
+    try:
+        with closing(open_to_read(path)) as database:
+            yield database
+    except sqlite3.Error as error:
+        raise ValueError(f"{path} is not a run database of this version, or is damaged: {error}") from error
+
+
 def known_checkpoints(path: Path) -> frozenset[str] | None:
     """The names of the checkpoints that committed steps of the run database at ``path`` refer to.
 
-    None where there is none, or it is empty. Raises as ``reading``.
+    None where there is none, or it is empty. Raises ValueError where it cannot be read.
     """
     if not path.is_file() or path.stat().st_size == 0:
         return None
     query = "SELECT checkpoint FROM steps WHERE status = 'committed' AND checkpoint IS NOT NULL"
-    with reading(path) as database:
+    with glancing(path) as database:
         return frozenset(name for (name,) in database.execute(query))
 
 
@@ -209,7 +219,7 @@ def num_trained(path: Path, step: int) -> int | None:
         "SELECT COUNT(*) FROM steps JOIN draws USING (step_id) JOIN rollouts USING (draw_id, attempt)"
         " WHERE steps.status = 'committed' AND steps.step <= ? AND reward IS NOT NULL"
     )
-    with reading(path) as database:
+    with glancing(path) as database:
         return int(database.execute(query, (step,)).fetchone()[0]) or None
 
 

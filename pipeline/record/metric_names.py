@@ -28,7 +28,7 @@ METRICS = (
     Metric("rollout/pass_rate", "", "share of rollouts that passed all tests"),
     Metric("rollout/completion_length", "tokens", "mean completion length"),
     Metric("rollout/prompt_cached_share", "", "share of the prompts' tokens found in the generator's cache"),
-    Metric("rollout/truncated_share", "", "share of completions that hit the length limit"),
+    Metric("rollout/truncated_share", "", "share of answers that hit the length limit"),
     Metric("rollout/turns", "", "mean number of answers of a rollout (rollouts.max_turns)"),
     Metric("rollout/first_turn_pass_rate", "", "share of rollouts whose first answer passed"),
     Metric("rollout/repaired_share", "", "of rollouts with a later answer, the share that passed in the end"),

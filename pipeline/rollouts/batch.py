@@ -26,8 +26,8 @@ ScaleRewards = Literal["group", "batch", "none"]
 def make_batch(step: int, groups: Sequence[RolloutGroup], grpo: GrpoConfig, part: int = 0) -> TrainBatch:
     """Build the batch, or ``part`` of it, that step ``step`` trains on, with weights of version step - 1.
 
-    With ``mask_truncated_completions`` a completion that hit the length limit counts in its group's
-    statistics but has an empty loss mask, as in TRL (DAPO, arXiv:2503.14476). In the first
+    With ``mask_truncated_completions`` an answer that hit the length limit counts in its group's statistics
+    but is masked in the loss, as in TRL (DAPO, arXiv:2503.14476). In the first
     ``warm_start_steps`` the advantages are those of ``warm_start_advantages``, and what has none is masked.
     """
     is_warm_start = step <= grpo.warm_start_steps

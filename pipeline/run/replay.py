@@ -318,9 +318,14 @@ def _settings(folder: Path, changes: Sequence[str], step: Step) -> Config:
         said = f"{folder}: step {step.step} cannot be replayed: {error}; replay later steps with --from"
         raise ValueError(said) from error
     config = load_finished(folder / "config.yaml", before)
-    runtime = config.runtime.model_copy(update={"trainer_threads": step.layout["threads"]})
-    # Whoever's cluster the run was on, its steps are done again on this machine.
-    return config.model_copy(update={"runtime": runtime, "cluster": ClusterConfig()})
+    # Whoever's cluster the run was on, its steps are done again on this machine, without an engine.
+    threads = {"trainer_threads": step.layout["threads"], "placement": "auto"}
+    alone = {"num_engines": 1, "tensor_parallel_size": 1, "gpu_memory_utilization": None}
+    runtime = config.runtime.model_copy(update=threads)
+    generation = config.generation.model_copy(update=alone)
+    return config.model_copy(
+        update={"runtime": runtime, "generation": generation, "cluster": ClusterConfig()}
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

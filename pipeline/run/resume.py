@@ -39,7 +39,7 @@ from pipeline.models.prompts import training_sampling
 from pipeline.record.checkpoints import find_faults, latest_checkpoint, step_of
 from pipeline.record.draw_states import DrawState
 from pipeline.record.ledger import Ledger, Terms
-from pipeline.record.ledger_tables import known_checkpoints, reading
+from pipeline.record.ledger_tables import glancing, known_checkpoints, reading
 from pipeline.record.metrics import read_metrics
 from pipeline.rollouts.draws import max_gated
 from rewards.digest import task_digest
@@ -121,7 +121,7 @@ def begun_with(run: Path, tasks: Sequence[Task], config: Config) -> tuple[Task, 
     state = _kept_state(run)
     if state is None:
         return None
-    with reading(run / "run.db") as database:
+    with glancing(run / "run.db") as database:
         known = {task_id for (task_id,) in database.execute("SELECT task_id FROM tasks")}
     own = tuple(task for task in tasks if task.task_id in known)
     return own if own and _sampler(own, config).state_dict()["tasks"] == state["tasks"] else None
@@ -142,7 +142,7 @@ def _kept_state(run: Path) -> dict[str, Any] | None:
     checkpoint = latest_checkpoint(run, known_checkpoints(run / "run.db"), tell=lambda _: None)
     if checkpoint is None:
         return None
-    with reading(run / "run.db") as database:
+    with glancing(run / "run.db") as database:
         query = "SELECT state FROM steps WHERE status = 'committed' AND step = ?"
         (text,) = database.execute(query, (step_of(checkpoint),)).fetchone()
     state: dict[str, Any] | None = json.loads(text).get("sampler")
@@ -252,7 +252,8 @@ def _otherwise_measured(
             allowed = f"{show(before)}, as the run was measured before training; for another, a new run"
             yield wrong_value(path, now, allowed)
     # Of earlier versions it does not say which tasks, and the hub's are not fetched for this.
-    if measured.tasks_digest and not is_fetched(config.evaluation.tasks):
+    is_said = not {"evaluation.tasks", "evaluation.max_tasks"}.isdisjoint(changes)
+    if measured.tasks_digest and not is_said and not is_fetched(config.evaluation.tasks):
         tasks = heldout_tasks(config)
         if tasks and tasks_digest(tasks) != measured.tasks_digest:
             allowed = "the tasks that it was measured on before training; put them back, or start a new run"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +30,7 @@ _SAMPLE = 256
 
 
 class _Notes(logging.Handler):
-    """What this project's code warns of here, for the run: nobody reads what its processes print."""
+    """What this project's code warns of here, for the run: of what a process prints only the end is read."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -39,6 +40,8 @@ class _Notes(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """See logging.Handler; the same words count once."""
         if (text := record.getMessage()) not in self._said:
+            # For the words of a process that dies in this step.
+            print(text, file=sys.stderr, flush=True)
             self._said.add(text)
             self._new.append(text)
 

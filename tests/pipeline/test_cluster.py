@@ -24,6 +24,7 @@ from pipeline.cluster import (
     CardPlaces,
     ObjectStoreWeights,
     read_files,
+    reserve,
     running_ray,
     start_ray,
     wanted_bundles,
@@ -73,6 +74,68 @@ def test_a_place_is_reserved_for_every_rank_and_every_generator() -> None:
     ]
     cluster = {"address": "auto", "generator_resource": "writes"}
     assert wanted_bundles(config_of(cluster=cluster), "cpu")[2:] == [{"CPU": 1, "writes": 1}]
+
+
+class Groups:
+    """The placement groups of a cluster in which the places of ``first`` and ``others`` are free, or not."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *free: bool) -> None:
+        self.wanted: list[list[dict[str, float]]] = []
+        self.held = 0
+        self._free = free
+        monkeypatch.setattr("pipeline.cluster.placement_group", self._make)
+        monkeypatch.setattr("pipeline.cluster.remove_placement_group", self._remove)
+        monkeypatch.setattr("pipeline.cluster.ray.available_resources", lambda: {"GPU": 4.0 - self.held})
+        monkeypatch.setattr("pipeline.cluster.ray.get_runtime_context", lambda: self)
+        monkeypatch.setattr("pipeline.cluster._LOOK_S", 0.01)
+        monkeypatch.setattr("pipeline.cluster._PATIENCE_S", 0.05)
+
+    def get_node_id(self) -> str:
+        return "here"
+
+    def _make(self, bundles: list[dict[str, float]], **terms: object) -> Groups:
+        self.wanted.append(bundles)
+        self.held += 1
+        return self
+
+    def _remove(self, group: object) -> None:
+        self.held -= 1
+
+    def wait(self, timeout_s: float) -> bool:
+        time.sleep(timeout_s / 2)
+        return self._free[self.held - 1]
+
+
+def test_the_first_rank_has_its_place_before_the_others_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = Groups(monkeypatch, True, True)
+    places = asyncio.run(reserve(config_of(), "cuda"))
+    assert groups.wanted == [[{"GPU": 1}], [{"GPU": 1}, {"GPU": 1, "CPU": 1}]] and groups.held == 2
+    places.release()
+    assert groups.held == 0
+
+
+def test_a_run_that_has_not_all_its_places_holds_none_of_them_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    groups = Groups(monkeypatch, True, False)
+    config = config_of(runtime={"device": "cuda", "trainer_ranks": 2, "startup_timeout_s": 0.5})
+    with pytest.raises(StageError, match=r"waited 0\.5 s .* GPU 3; free are CPU 0, GPU 4"):
+        asyncio.run(reserve(config, "cuda"))
+    assert groups.held == 0 and len(groups.wanted) > 4
+
+
+def test_an_interrupt_does_not_wait_for_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = Groups(monkeypatch, False)
+
+    async def interrupt() -> None:
+        waiting = asyncio.create_task(reserve(config_of(), "cuda"))
+        await asyncio.sleep(0.05)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert waiting.cancelled()
+
+    asyncio.run(interrupt())
+    assert groups.held == 0
 
 
 def test_what_a_cluster_has_is_not_measured_by_the_drivers_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,6 +121,31 @@ def test_queries_keys_and_values_that_are_one_tensor_in_the_files_are_read_as_on
     assert unread == [] and whole([parts]) == receipt_of(published.items(), version)
 
 
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_a_tensor_of_several_parts_is_read_where_one_process_has_all_of_it(num_processes: int) -> None:
+    fused = layer(QKVParallelLinear, 0, torch.randn(3 * HEAD, WIDTH), torch.randn(3 * HEAD))
+    fused.output_partition_sizes = fused.output_sizes = [HEAD] * 3
+    fused.total_num_kv_heads, fused.head_size, fused.v_head_size = 1, HEAD, HEAD
+    fused.num_kv_head_replicas, fused.tp_size = 1, num_processes
+    model: Any = nn.ModuleDict({"qkv_proj": fused})
+    model.packed_modules_mapping = {"qkv_proj": ["qkv_proj"]}
+    parts, unread = held_parts(model, 0)
+    assert (unread, bool(parts)) == (([], True) if num_processes == 1 else (["qkv_proj"], False))
+
+
+def test_convolutions_and_decays_of_linear_attention_are_not_read() -> None:
+    class Decays(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.A_log = nn.Parameter(torch.zeros(4, dtype=torch.float64))
+
+    convolution = layer(QKVParallelLinear, 0, torch.randn(3 * HEAD, WIDTH), torch.randn(3 * HEAD))
+    convolution.weight = nn.Parameter(torch.randn(3 * HEAD, 1, 4))
+    model = nn.ModuleDict({"conv1d": convolution, "mixer": Decays(), "norm": nn.LayerNorm(4)})
+    parts, unread = held_parts(model, 0)
+    assert unread == ["conv1d", "mixer"] and {part.name for part in parts} == {"norm.weight", "norm.bias"}
+
+
 def test_what_has_no_known_layout_is_not_read() -> None:
     class Experts(nn.Module):
         def __init__(self) -> None:

@@ -14,7 +14,13 @@ from safetensors.torch import load_file, save_file
 from configs.schema import Config, ModelConfig
 from pipeline.host.files import locked
 from pipeline.models import packaged as packaged_model
-from pipeline.models.find import refuse_damaged_model, resolve_model, with_absolute_models
+from pipeline.models.find import (
+    local_folder,
+    path_on_this_node,
+    refuse_damaged_model,
+    resolve_model,
+    with_absolute_models,
+)
 from pipeline.models.loading import load_model, load_tokenizer
 from tests.pipeline.tiny_model import save_byte_model, save_model
 
@@ -66,6 +72,37 @@ def test_folders_of_models_get_absolute_names_and_other_names_stay(
         config = with_absolute_models(Config.model_validate(given))
         assert config.model.name == config.acceleration.speculative.draft_model == expected
     assert with_absolute_models(Config()) == Config()
+
+
+def test_a_node_takes_the_drivers_folder_where_it_has_all_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str | None] = []
+
+    def resolve(model: ModelConfig) -> Path:
+        asked.append(model.revision)
+        return tmp_path
+
+    monkeypatch.setattr("pipeline.models.find.resolve_model", resolve)
+    snapshot = save_byte_model(tmp_path / "snapshots" / "0123abc")
+    model = ModelConfig(name="org/model")
+    assert path_on_this_node(model, str(snapshot)) == str(snapshot) and asked == []
+    # As a download leaves it that was killed: the folder is there before its files.
+    (snapshot / "model.safetensors").unlink()
+    assert path_on_this_node(model, str(snapshot)) == str(tmp_path)
+    assert asked == ["0123abc"], "the driver's version, also where there is a newer one"
+    assert path_on_this_node(model, str(tmp_path / "elsewhere")) == str(tmp_path) and asked[1:] == [None]
+
+
+def test_a_folder_named_as_a_built_in_model_is_not_taken_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "smollm2-135m-instruct").mkdir()
+    refuse_damaged_model("smollm2-135m-instruct")
+    (tmp_path / "smollm2-135m-instruct" / "config.json").write_text("{}")
+    found = local_folder(ModelConfig(name="smollm2-135m-instruct"))
+    assert found is None or found.is_absolute()
 
 
 def test_a_folder_without_config_is_refused_by_name(tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
+from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig
 
 from configs.schema import Config
 from pipeline.messages import TrainBatch, TrainingSample
@@ -18,7 +20,7 @@ from pipeline.training.batching import MicroBatchPlan, StepPlanner
 from pipeline.training.ranks import Ranks
 from pipeline.training.rows import Tree
 from pipeline.training.trainer import Trainer
-from tests.pipeline.tiny_model import make_config, make_samples
+from tests.pipeline.tiny_model import VOCABULARY, make_config, make_samples, make_tokenizer
 
 # (prompt, completion) lengths of eight samples; two of the advantages are zero.
 LENGTHS = [(5, 9), (3, 16), (7, 1), (5, 4), (2, 12), (6, 6), (4, 3), (3, 8)]
@@ -191,3 +193,31 @@ class FaultyAllocator:
 
     def _fail(self, gradient: Tensor) -> None:
         raise self._fault()
+
+
+def save_language_part(folder: Path) -> Path:
+    """A small model, its weights named as in the files of the model of images that it is a part of."""
+    config = Qwen3_5TextConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        layer_types=["linear_attention", "full_attention"],
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        linear_num_key_heads=2,
+        linear_num_value_heads=2,
+        linear_key_head_dim=8,
+        linear_value_head_dim=8,
+        tie_word_embeddings=True,
+        pad_token_id=0,
+        eos_token_id=1,
+    )
+    torch.manual_seed(0)
+    Qwen3_5ForCausalLM(config).save_pretrained(str(folder))  # type: ignore[no-untyped-call]
+    make_tokenizer().save_pretrained(str(folder))
+    path = folder / "model.safetensors"
+    named = {f"model.language_{name}": value for name, value in load_file(path).items()}
+    save_file(named, path, metadata={"format": "pt"})
+    return folder

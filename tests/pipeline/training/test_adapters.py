@@ -31,6 +31,7 @@ from tests.pipeline.training.builders import (
     LORA,
     PADDED,
     assert_each_near,
+    save_language_part,
     weights,
     with_reference,
 )
@@ -221,6 +222,14 @@ def test_only_the_named_layers_get_adapters(folder: Path) -> None:
     }
     assert layers == {"layers.1.self_attn.q_proj", "layers.0.mlp.up_proj", "layers.1.mlp.up_proj"}
     refuse_unknown_layers(config, folder)
+
+
+def test_adapters_of_a_model_whose_files_name_its_layers_otherwise_are_refused(tmp_path: Path) -> None:
+    """They have the model's names, and would be merged with none of its files' weights."""
+    path = save_language_part(tmp_path / "model")
+    refuse_unknown_layers(make_config(), path)
+    with pytest.raises(ConfigError, match=r"lora\.enabled: .*name its layers otherwise than the model"):
+        refuse_unknown_layers(make_config(lora={"enabled": True}), path)
 
 
 def test_without_adapters_nothing_is_looked_up(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import time
@@ -25,6 +26,7 @@ from pipeline.generation.settings import engine_environment
 from pipeline.host.limits import KEEPING_ALLOCATOR
 from pipeline.training import handle
 from pipeline.training.handle import TrainerHandle
+from pipeline.training.rank import _Notes
 from pipeline.training.trainer import Trainer
 from tests.pipeline.processes.liar import Fault, Liar
 from tests.pipeline.tiny_model import make_config, make_samples, parts_of
@@ -233,3 +235,18 @@ def test_a_trainer_on_a_gpu_allocates_in_segments_that_grow_unless_the_user_says
         with monkeypatch.context() as patch:
             patch.setenv(name, "max_split_size_mb:512")
             assert not set(names) & set(handle._environment("cuda", 4))
+
+
+def test_what_a_rank_warns_of_comes_with_its_next_step_once(capsys: pytest.CaptureFixture[str]) -> None:
+    notes = _Notes()
+    logger = logging.getLogger("pipeline.training.somewhere")
+    logging.getLogger("pipeline").addHandler(notes)
+    try:
+        for _ in range(2):
+            logger.warning("the batches are padded: %s", "why")
+        logger.info("nothing that decides")
+    finally:
+        logging.getLogger("pipeline").removeHandler(notes)
+    assert notes.drain() == ("the batches are padded: why",)
+    assert notes.drain() == ()
+    assert "the batches are padded: why" in capsys.readouterr().err, "for the words of one that dies"

@@ -9,10 +9,10 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 from torch.autograd.graph import save_on_cpu
-from transformers import OPTConfig, OPTForCausalLM, Qwen3_5ForCausalLM, Qwen3_5TextConfig
+from transformers import OPTConfig, OPTForCausalLM
 
 from configs.schema import TrainingConfig
 from pipeline.models.loading import load_model
@@ -20,7 +20,7 @@ from pipeline.training import trainer as module
 from pipeline.training.loss import step_scale
 from pipeline.training.precision import learning_rate_factor
 from pipeline.training.trainer import Trainer
-from tests.pipeline.tiny_model import VOCABULARY, make_config, make_groups, make_samples, make_tokenizer
+from tests.pipeline.tiny_model import VOCABULARY, make_config, make_groups, make_samples
 from tests.pipeline.training.builders import (
     ADVANTAGES,
     LENGTHS,
@@ -29,6 +29,7 @@ from tests.pipeline.training.builders import (
     assert_goes_on,
     assert_same,
     micro_plans,
+    save_language_part,
     weights,
 )
 
@@ -186,34 +187,6 @@ def test_a_model_whose_files_name_weights_otherwise_goes_on_from_its_checkpoint(
     assert load_file(path).keys().isdisjoint(name for name, _ in first.named_weights())
     saved = assert_goes_on(first, Trainer(make_config(), path.parent), tmp_path / "step-000002")
     assert load_file(saved / path.name).keys() == load_file(path).keys()
-
-
-def save_language_part(folder: Path) -> Path:
-    """A small model, its weights named as in the files of the model of images that it is a part of."""
-    config = Qwen3_5TextConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=16,
-        intermediate_size=24,
-        num_hidden_layers=2,
-        layer_types=["linear_attention", "full_attention"],
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-        linear_num_key_heads=2,
-        linear_num_value_heads=2,
-        linear_key_head_dim=8,
-        linear_value_head_dim=8,
-        tie_word_embeddings=True,
-        pad_token_id=0,
-        eos_token_id=1,
-    )
-    torch.manual_seed(0)
-    Qwen3_5ForCausalLM(config).save_pretrained(str(folder))  # type: ignore[no-untyped-call]
-    make_tokenizer().save_pretrained(str(folder))
-    path = folder / "model.safetensors"
-    named = {f"model.language_{name}": value for name, value in load_file(path).items()}
-    save_file(named, path, metadata={"format": "pt"})
-    return folder
 
 
 def test_a_resumed_trainer_takes_settings_of_adamw_that_were_changed(folder: Path, tmp_path: Path) -> None:
