@@ -253,7 +253,7 @@ def test_a_mixture_of_experts_is_refused(name: str, is_part: bool, tmp_path: Pat
     ("fields", "reason", "works_without_vllm"),
     [
         ({"quantization_config": {"quant_method": "fp8"}}, r"quantization_config \(fp8\)", False),
-        ({"text_config": {"hidden_size": 64}}, "has text_config: models of pictures", True),
+        ({"text_config": {"hidden_size": 64}}, "text_config: models of pictures", True),
         ({"model_type": "gpt_neox"}, "model_type 'gpt_neox': vLLM holds its weights", True),
     ],
 )

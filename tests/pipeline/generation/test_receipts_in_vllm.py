@@ -140,6 +140,7 @@ def test_convolutions_and_decays_of_linear_attention_are_not_read() -> None:
             self.A_log = nn.Parameter(torch.zeros(4, dtype=torch.float64))
 
     convolution = layer(QKVParallelLinear, 0, torch.randn(3 * HEAD, WIDTH), torch.randn(3 * HEAD))
+    convolution.output_partition_sizes = [3 * HEAD]
     convolution.weight = nn.Parameter(torch.randn(3 * HEAD, 1, 4))
     model = nn.ModuleDict({"conv1d": convolution, "mixer": Decays(), "norm": nn.LayerNorm(4)})
     parts, unread = held_parts(model, 0)
