@@ -248,10 +248,11 @@ async def reserve(config: Config, device: str) -> ClusterPlaces:
     bundles = wanted_bundles(config, device)
     here = {_NODE: ray.get_runtime_context().get_node_id()}
     timeout_s = config.runtime.startup_timeout_s
-    # What this run itself holds meanwhile is not taken.
-    free = ray.available_resources()
     deadline = time.monotonic() + timeout_s
+    free: Mapping[str, float] = {}
     while time.monotonic() < deadline:
+        # Before this run itself holds any of it.
+        free = ray.available_resources()
         groups: list[PlacementGroup] = []
         try:
             # By itself: packed with the others it could find the driver's node filled with generators.

@@ -23,7 +23,7 @@ class CircuitBreaker:
     def __init__(
         self, window: int = _WINDOW, max_errors: int = _MAX_ERRORS, what: str = "could not be scored"
     ) -> None:
-        """``what`` the items of an error could not be had."""
+        """``what`` is said of the items that ended in an error."""
         self._what = what
         assert 0 < max_errors <= window
         self._max_errors = max_errors

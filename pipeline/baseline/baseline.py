@@ -20,7 +20,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -55,7 +55,7 @@ from pipeline.handover.command import finish_run, refuse_push
 from pipeline.host.device import check_precision, choose_device, for_device, refuse_unusable_packages
 from pipeline.host.limits import num_oom_kills, why_killed
 from pipeline.host.spans import Stopwatch
-from pipeline.models.files import refuse_misfit
+from pipeline.models.files import refuse_misfit, refuse_unfit_weights
 from pipeline.models.find import local_folder, refuse_damaged_model, resolve_model, with_absolute_models
 from pipeline.models.loading import load_tokenizer
 from pipeline.record.checkpoints import keep_for
@@ -66,9 +66,9 @@ from pipeline.training.adapters import refuse_unknown_layers
 from rewards.custom import load_custom
 from sandbox.jail import die_with_parent
 
-# Settings of which the baseline knows one value only.
 # So long what is interrupted may take to close its files.
-_GRACE_S = 5.0
+_GRACE_S = 15.0
+# Settings of which the baseline knows one value only.
 _ALLOWED = (
     ("model.loader", "transformers", "loads models with Transformers; set it to transformers"),
     ("lora.load_in_4bit", False, "does not quantise; set it to false"),
@@ -115,6 +115,7 @@ def run_baseline(config: Config, verbose: bool) -> int:
     check_precision(config, device)
     refuse_unusable_packages(config, device)
     if (model := local_folder(config.model)) is not None:
+        refuse_unfit_weights(model)
         refuse_misfit(config, model, device)
     baseline_engine(config, device)
     with RunFolder.create(config.output, render(config), is_baseline=True) as folder:
@@ -141,6 +142,7 @@ class _Baseline:
         with self._display() as progress:
             progress.activity("loading the model")
             model_path = resolve_model(config.model)
+            refuse_unfit_weights(model_path)
             refuse_unknown_layers(config, model_path)
             # Another run may remove the checkpoint that it is, or that adapters rest on.
             keep_for(self.folder.path, Path(model_path).resolve())
@@ -223,23 +225,24 @@ def _train_apart(job: TrainingJob, environment: Mapping[str, str]) -> Trained:
     with ProcessPoolExecutor(
         1, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(dict(environment),)
     ) as process:
+        training = process.submit(_train, job)
         try:
-            return process.submit(_train, job).result()
+            return training.result()
         except BrokenProcessPool as error:
             raise StageError(f"the process of TRL's trainer was killed: {why_killed(kills)}") from error
         except KeyboardInterrupt:
             # Sent to this process alone, it would be obeyed when all is trained.
             for child in multiprocessing.active_children():
-                _end(child)
+                _interrupt(child, training)
             raise
 
 
-def _end(child: multiprocessing.process.BaseProcess) -> None:
-    """Have ``child`` leave as on Ctrl-C, which a terminal has sent it too, and end it where it does not."""
-    child.join(_GRACE_S)
-    if child.is_alive() and child.pid is not None:
+def _interrupt(child: multiprocessing.process.BaseProcess, training: Future[Trained]) -> None:
+    """Have ``child`` end its ``training`` as on Ctrl-C, which a terminal has sent it too; then end it."""
+    if not wait([training], _GRACE_S).done and child.pid is not None:
         os.kill(child.pid, signal.SIGINT)
-        child.join(6 * _GRACE_S)
+        wait([training], 2 * _GRACE_S)
+    # What is left of it waits for work.
     child.kill()
 
 

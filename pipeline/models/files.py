@@ -158,16 +158,11 @@ def refuse_misfit(config: Config, folder: Path, device: str) -> None:
 def refuse_untrainable(config: Config, folder: Path) -> None:
     """Raise ValueError where weights that are trained could not be brought to an engine of this model.
 
-    That is: they are quantised, or there twice; vLLM holds them in another order, or under other names than a
+    That is, besides ``refuse_unfit_weights``: vLLM holds them in another order, or under other names than a
     trainer publishes, such as those of models of pictures.
     """
+    refuse_unfit_weights(folder)
     file, fields = folder / "config.json", read_object(folder / "config.json")
-    refuse_quantised(folder, "model.name")
-    if (folder / _INDEX).is_file() and (folder / "model.safetensors").is_file():
-        raise ValueError(
-            f"model.name: {folder / _INDEX}: there is a model.safetensors beside it, which Transformers "
-            "reads and vLLM does not; remove one of the two"
-        )
     if config.generation.engine != "vllm":
         return
     if (kind := fields.get("model_type")) in _REARRANGED:
@@ -179,6 +174,16 @@ def refuse_untrainable(config: Config, folder: Path) -> None:
         raise ValueError(
             f"model.name: {file} has text_config: models of pictures or sound as well as text are not "
             "supported; choose one of text alone (or generation.engine transformers)"
+        )
+
+
+def refuse_unfit_weights(folder: Path) -> None:
+    """Raise ValueError where the weights in ``folder`` cannot be trained: quantised, or there twice."""
+    refuse_quantised(folder, "model.name")
+    if (folder / _INDEX).is_file() and (folder / "model.safetensors").is_file():
+        raise ValueError(
+            f"model.name: {folder / _INDEX}: there is a model.safetensors beside it, which Transformers "
+            "reads and vLLM does not; remove one of the two"
         )
 
 

@@ -59,10 +59,14 @@ _USABLE = 0.97
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What a run would have: bytes of the host and of one GPU; None where it is not known."""
+    """What a run would have: bytes of the host and of one GPU; None where it is not known.
+
+    ``num_gpus`` is 0 where it is another machine's, of which one card is known.
+    """
 
     host_bytes: float | None
     gpu_bytes: float | None
+    num_gpus: int = 0
 
 
 def run_dry(
@@ -131,7 +135,7 @@ def this_machine(gpu_memory_gb: float | None) -> Machine:
         import torch
 
         gpu_bytes = float(torch.cuda.get_device_properties(0).total_memory)
-    return Machine(host_bytes=memory()[0] * 2**30, gpu_bytes=gpu_bytes)
+    return Machine(host_bytes=memory()[0] * 2**30, gpu_bytes=gpu_bytes, num_gpus=num_gpus("cuda"))
 
 
 def intended_device(config: Config, machine: Machine) -> str:
@@ -161,7 +165,7 @@ def chosen_limit(config: Config, shape: ModelShape | None, device: str, machine:
     if device == "cpu":
         others = _host_bytes(found) - sum(trainer_parts(config, shape, device, asked).values())
     else:
-        others = CUDA_CONTEXT + _engine_bytes(config, shape, room)
+        others = CUDA_CONTEXT + _engine_bytes(config, shape, machine)
     return every[fitting(config, shape, device, room - others)]
 
 
@@ -180,10 +184,10 @@ def expected_faults(
         return faults
     trainer = next(process for process in every if process.name == "trainer")
     share = engine_share(config, beside_trainer=shares_gpu(config))
-    left = machine.gpu_bytes - _engine_bytes(config, shape, machine.gpu_bytes)
+    left = machine.gpu_bytes - _engine_bytes(config, shape, machine)
     # Between its steps, that is.
     kept = sum(value for name, value in trainer.gpu.items() if name not in ("activations", "logits"))
-    beside = (1.0 - share * _engines_on_a_card(config)) * machine.gpu_bytes
+    beside = (1.0 - share * _engines_on_a_card(config, machine)) * machine.gpu_bytes
     if trainer.gpu_bytes > left and not (shares_gpu(config) and config.generation.engine == "vllm"):
         faults.append(
             f"memory: the trainer needs about {trainer.gpu_bytes / _GB:.1f} GB of a GPU, and has "
@@ -216,20 +220,21 @@ def _takes_turns(config: Config) -> bool:
     return may_sleep(config) and takes_turns(config)
 
 
-def _engine_bytes(config: Config, shape: ModelShape, gpu_bytes: float) -> float:
+def _engine_bytes(config: Config, shape: ModelShape, machine: Machine) -> float:
     """What engines hold of a trainer's GPU while that one works."""
+    gpu_bytes = machine.gpu_bytes or 0.0
     if not shares_gpu(config):
         return 0.0
     if config.generation.engine != "vllm":
         one = sum(engine_parts(config, shape, "cuda", gpu_bytes).values())
     else:
         one = ASLEEP if _takes_turns(config) else engine_share(config, beside_trainer=True) * gpu_bytes
-    return one * _engines_on_a_card(config)
+    return one * _engines_on_a_card(config, machine)
 
 
-def _engines_on_a_card(config: Config) -> int:
-    """How many engines the fullest GPU has; of another machine as many are known as its ranks need."""
-    num_cards = max(1, num_gpus("cuda"), config.runtime.trainer_ranks)
+def _engines_on_a_card(config: Config, machine: Machine) -> int:
+    """How many engines the fullest GPU has, where there is at least one for each rank."""
+    num_cards = max(1, machine.num_gpus, config.runtime.trainer_ranks)
     return math.ceil(config.generation.num_engines / num_cards)
 
 

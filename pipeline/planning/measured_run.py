@@ -28,7 +28,7 @@ _WASTE = {
     "train/padding_share": "of the tokens in the trainer's rows were padding",
     "train/skipped_share": "of the samples had nothing to learn from and were left out of the forward",
     "rollout/zero_signal_share": "of the groups had no signal (in a warm start: no answer that passed)",
-    "rollout/truncated_share": "of the completions hit generation.max_completion_length",
+    "rollout/truncated_share": "of the answers hit generation.max_completion_length",
     "rollout/infra_error_share": "of the rollouts could not be scored",
     "rewards/cache_hit_rate": "of the verdicts came from the cache",
 }

@@ -48,7 +48,7 @@ def _cut_off(rows: Sequence[Row], config: Config) -> str | None:
     if not shares or min(shares) <= 0.5:
         return None
     return (
-        f"{_percent(shares)} of the completions are cut off at generation.max_completion_length ({longest}): "
+        f"{_percent(shares)} of the answers are cut off at generation.max_completion_length ({longest}): "
         f"set it to {2 * longest}, or ask for shorter answers"
     )
 

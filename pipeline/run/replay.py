@@ -297,10 +297,7 @@ def _ray(part: _Part) -> AbstractContextManager[None]:
 
 
 def _start(folder: Path, step: int, known: Collection[str | None]) -> Path | None:
-    """The newest whole checkpoint of ``step`` or an earlier one; None for the start of the run.
-
-    Others than those ``known`` are of steps that were gone back from.
-    """
+    """The newest whole checkpoint up to ``step``, of those ``known`` to steps; None for the run's start."""
     found = find_faults(folder).items()
     whole = [folder / "checkpoints" / name for name, fault in found if fault is None and name in known]
     return max([path for path in whole if step_of(path) <= step], key=step_of, default=None)
@@ -319,7 +316,7 @@ def _settings(folder: Path, changes: Sequence[str], step: Step) -> Config:
         raise ValueError(said) from error
     config = load_finished(folder / "config.yaml", before)
     # Whoever's cluster the run was on, its steps are done again on this machine, without an engine.
-    threads = {"trainer_threads": step.layout["threads"], "placement": "auto"}
+    threads = {"trainer_threads": step.layout["threads"], "placement": "auto", "weight_transport": "file"}
     alone = {"num_engines": 1, "tensor_parallel_size": 1, "gpu_memory_utilization": None}
     runtime = config.runtime.model_copy(update=threads)
     generation = config.generation.model_copy(update=alone)

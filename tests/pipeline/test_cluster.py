@@ -81,6 +81,8 @@ class Groups:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *free: bool) -> None:
         self.wanted: list[list[dict[str, float]]] = []
+        self.selectors: list[object] = []
+        self.log: list[str] = []
         self.held = 0
         self._free = free
         monkeypatch.setattr("pipeline.cluster.placement_group", self._make)
@@ -95,6 +97,8 @@ class Groups:
 
     def _make(self, bundles: list[dict[str, float]], **terms: object) -> Groups:
         self.wanted.append(bundles)
+        self.selectors.append(terms.get("bundle_label_selector"))
+        self.log.append("make")
         self.held += 1
         return self
 
@@ -102,6 +106,7 @@ class Groups:
         self.held -= 1
 
     def wait(self, timeout_s: float) -> bool:
+        self.log.append("wait")
         time.sleep(timeout_s / 2)
         return self._free[self.held - 1]
 
@@ -110,6 +115,8 @@ def test_the_first_rank_has_its_place_before_the_others_are_packed(monkeypatch: 
     groups = Groups(monkeypatch, True, True)
     places = asyncio.run(reserve(config_of(), "cuda"))
     assert groups.wanted == [[{"GPU": 1}], [{"GPU": 1}, {"GPU": 1, "CPU": 1}]] and groups.held == 2
+    assert groups.log == ["make", "wait"] * 2
+    assert groups.selectors == [[{"ray.io/node-id": "here"}], None]
     places.release()
     assert groups.held == 0
 
