@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -74,9 +75,11 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_no_program_takes_the_fast_tier_long(name: str) -> None:
-    started = time.process_time()
+    # What other tests have left is neither collected within it, nor are their threads counted.
+    gc.collect()
+    started = time.thread_time()
     verdict = score_fast(BOMBS[name], "f", None)
-    assert time.process_time() - started < 0.8
+    assert time.thread_time() - started < 0.8
     assert (verdict.syntax, verdict.is_answer) == (1.0, True)
 
 
