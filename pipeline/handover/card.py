@@ -7,7 +7,6 @@ has not ended it says so. Measures nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,17 +62,10 @@ def trained_model(run: Path, step: int) -> TrainedModel:
         name=run.resolve().name,
         step=step,
         config=config,
-        num_completions=_num_trained(run, step) or step * config.completions_per_step,
+        num_completions=num_trained(run / "run.db", step) or step * config.completions_per_step,
         summary=read_object(summary) if summary.is_file() else {},
         is_baseline=(run / BASELINE_MARK).exists(),
     )
-
-
-def _num_trained(run: Path, step: int) -> int | None:
-    # A card is made of what there is, whatever became of the ledger.
-    with suppress(ValueError):
-        return num_trained(run / "run.db", step)
-    return None
 
 
 def write_card(folder: Path, model: TrainedModel) -> Path:

@@ -21,7 +21,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,7 +68,7 @@ def find_model_folder(place: Path) -> tuple[Path, TrainedModel]:
         raise ValueError(f"{place} {what}; give runs/NAME or runs/NAME/checkpoints/step-NNNNNN")
     if chosen is None:
         final = run / "checkpoints" / _BASELINE_FOLDER
-        chosen = final if final.is_dir() else latest_checkpoint(run, _known(run))
+        chosen = final if final.is_dir() else latest_checkpoint(run, known_checkpoints(run / "run.db"))
         if chosen is None:
             raise ValueError(f"{run}/checkpoints: holds no whole checkpoint; let the run save one")
     if chosen.name == _BASELINE_FOLDER:
@@ -133,13 +132,6 @@ def _unwritten(out: Path, error: Exception) -> Exception:
     if "No space left" in str(error) or "os error 28" in str(error):
         return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(out))
     return ValueError(f"{out}: cannot be made: {error}")
-
-
-def _known(run: Path) -> frozenset[str] | None:
-    # A model is handed over whatever became of the ledger.
-    with suppress(ValueError):
-        return known_checkpoints(run / "run.db")
-    return None
 
 
 def _convert(folder: Path, name: str) -> None:

@@ -246,21 +246,16 @@ class TurnTokens:
                 f"feedback of {max_length} tokens at most: the chat template takes {least} of them"
             )
 
-    def feedback_ids(self, task: Task, answer_ids: tuple[int, ...], feedback: str) -> tuple[int, ...]:
-        """The tokens between ``answer_ids`` and the next answer, with what of ``feedback`` is ``fitting``."""
-        ids = self._encode(task, self.fitting(task, feedback))
-        # An answer that the model ended itself has the token that ends it.
-        return ids[1:] if answer_ids[-1:] == ids[:1] else ids
-
-    def fitting(self, task: Task, feedback: str) -> str:
-        """``feedback``, cut where it is too long."""
+    def encode(self, task: Task, answer_ids: tuple[int, ...], feedback: str) -> tuple[str, tuple[int, ...]]:
+        """``feedback``, cut where it is too long; the tokens between ``answer_ids`` and the next answer."""
         ids = self._encode(task, feedback)
         # A task whose own words are longer than the first one's may be above the bound with none.
         while len(ids) > self._max_length and feedback:
             num_kept = min(len(feedback) - 8, len(feedback) * self._max_length // len(ids))
             feedback = f"{feedback[: max(0, num_kept)].rstrip()}..." if num_kept > 0 else ""
             ids = self._encode(task, feedback)
-        return feedback
+        # An answer that the model ended itself has the token that ends it.
+        return feedback, ids[1:] if answer_ids[-1:] == ids[:1] else ids
 
     def _encode(self, task: Task, feedback: str) -> tuple[int, ...]:
         encoded = self._tokenizer(self._between(task, feedback) + self._prefill, add_special_tokens=False)

@@ -202,25 +202,23 @@ def glancing(path: Path) -> Iterator[sqlite3.Connection]:
 def known_checkpoints(path: Path) -> frozenset[str] | None:
     """The names of the checkpoints that committed steps of the run database at ``path`` refer to.
 
-    None where there is none, or it is empty. Raises ValueError where it cannot be read.
+    None where nothing says it: there is no database, or it cannot be read.
     """
-    if not path.is_file() or path.stat().st_size == 0:
-        return None
     query = "SELECT checkpoint FROM steps WHERE status = 'committed' AND checkpoint IS NOT NULL"
-    with glancing(path) as database:
+    with suppress(ValueError), glancing(path) as database:
         return frozenset(name for (name,) in database.execute(query))
+    return None
 
 
 def num_trained(path: Path, step: int) -> int | None:
     """How many scored completions the steps up to ``step`` were trained on; None where nothing says it."""
-    if not path.is_file() or path.stat().st_size == 0:
-        return None
     query = (
         "SELECT COUNT(*) FROM steps JOIN draws USING (step_id) JOIN rollouts USING (draw_id, attempt)"
         " WHERE steps.status = 'committed' AND steps.step <= ? AND reward IS NOT NULL"
     )
-    with glancing(path) as database:
+    with suppress(ValueError), glancing(path) as database:
         return int(database.execute(query, (step,)).fetchone()[0]) or None
+    return None
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:

@@ -70,8 +70,8 @@ async def later_turns(
     turns: list[Turn] = []
     prompt_ids, completion = request.prompt_ids, first
     while len(turns) + 1 < terms.max_turns and not result.passed and not result.is_infra_error:
-        feedback = terms.tokens.fitting(task, await terms.feedback(task, completion, result))
-        feedback_ids = terms.tokens.feedback_ids(task, completion.token_ids, feedback)
+        said = await terms.feedback(task, completion, result)
+        feedback, feedback_ids = terms.tokens.encode(task, completion.token_ids, said)
         prompt_ids = (*prompt_ids, *completion.token_ids, *feedback_ids)
         name = f"{request.request_id}/{first.index}/turn {len(turns) + 2}"
         completion = await write_one(generate, request, name, prompt_ids=prompt_ids)

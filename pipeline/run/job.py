@@ -93,7 +93,7 @@ def choose_tasks(
     begun = None if run is None else begun_with(run, tasks, config)
     tasks = sound_tasks(tasks, config, note, is_unwanted) if begun is None else begun
     refuse_empty_stages(tasks, config.acceleration.curriculum)
-    if run is not None:
+    if run is not None and begun is None:
         refuse_other_tasks(run, tasks, config)
     return tasks
 

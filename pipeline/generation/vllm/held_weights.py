@@ -58,9 +58,9 @@ def held_parts(model: nn.Module, policy_version: int) -> tuple[list[Part[int]], 
     unread: list[str] = []
     packed = dict(getattr(model, "packed_modules_mapping", {}))
     head = getattr(model, "lm_head", None)
-    tables = [one for one in model.modules() if isinstance(one, VocabParallelEmbedding)]
+    tables = (one for one in model.modules() if isinstance(one, VocabParallelEmbedding))
     # What is kept in another precision than the rest is not as it was published: linear attention's decays.
-    dtype = tables[0].weight.dtype if tables else torch.get_default_dtype()
+    dtype = next((one.weight.dtype for one in tables), torch.get_default_dtype())
     for path, module in model.named_modules():
         name = path.removesuffix(_ADAPTED)
         own = dict(module.named_parameters(recurse=False))

@@ -67,7 +67,7 @@ def test_two_turns_are_the_conversation_that_the_template_writes(
     end = (tokenizer.eos_token_id,) if is_ended else ()
     answer_ids = ids_of(tokenizer, answer) + end
     prompt_ids = encode_prompt(tokenizer, TASK, PREFILL)
-    ids = prompt_ids + answer_ids + turn_tokens(tokenizer).feedback_ids(TASK, answer_ids, said)
+    ids = prompt_ids + answer_ids + turn_tokens(tokenizer).encode(TASK, answer_ids, said)[1]
     messages = [
         *prompt_messages(TASK),
         {"role": "assistant", "content": PREFILL + answer},
@@ -80,7 +80,7 @@ def test_two_turns_are_the_conversation_that_the_template_writes(
 @given(said=st.text(max_size=3000))
 @settings(max_examples=60)
 def test_no_feedback_is_longer_than_its_bound(said: str) -> None:
-    ids = turn_tokens(tokenizer_of(DEFAULT), 80).feedback_ids(TASK, (5,), said)
+    ids = turn_tokens(tokenizer_of(DEFAULT), 80).encode(TASK, (5,), said)[1]
     assert len(ids) <= 80
     # What asks for the next answer is never what is cut.
     assert text_of(tokenizer_of(DEFAULT), ids).endswith(f"assistant\n{PREFILL}")
@@ -120,7 +120,7 @@ def test_a_template_that_trims_messages_goes_on_after_any_feedback(said: str) ->
         "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</>{% endfor %}"
         "{% if add_generation_prompt %}<assistant>{% endif %}"
     )
-    ids = turn_tokens(tokenizer, 400).feedback_ids(TASK, (5,), said)
+    ids = turn_tokens(tokenizer, 400).encode(TASK, (5,), said)[1]
     told = f"{said.strip()}\nCorrect it. {what_to_write(TASK)}".strip()
     assert text_of(tokenizer, ids) == f"</><user>{told}</><assistant>{PREFILL}"
 
@@ -128,10 +128,10 @@ def test_a_template_that_trims_messages_goes_on_after_any_feedback(said: str) ->
 @pytest.mark.timeout(60)
 def test_a_task_whose_own_words_are_above_the_bound_is_asked_without_feedback() -> None:
     tokenizer = make_byte_tokenizer()
-    least = len(turn_tokens(tokenizer, 400).feedback_ids(TASK, (5,), ""))
+    least = len(turn_tokens(tokenizer, 400).encode(TASK, (5,), "")[1])
     tests = (StdioTest(stdin="1", expected_stdout="1"),)
     program = Task(task_id="p", prompt="Echo.", entry_point="", stdio_tests=tests)
-    asked = turn_tokens(tokenizer, least).feedback_ids(program, (5,), "Wrong.")
+    asked = turn_tokens(tokenizer, least).encode(program, (5,), "Wrong.")[1]
     assert len(asked) > least
     assert text_of(tokenizer, asked) == f"\n\nCorrect it. {what_to_write(program)}\n\n{PREFILL}"
 
@@ -139,7 +139,7 @@ def test_a_task_whose_own_words_are_above_the_bound_is_asked_without_feedback() 
 def test_without_a_template_a_conversation_is_plain_text() -> None:
     tokenizer = make_byte_tokenizer()
     tokenizer.chat_template = None
-    ids = turn_tokens(tokenizer, 400).feedback_ids(TASK, (5,), "Wrong.")
+    ids = turn_tokens(tokenizer, 400).encode(TASK, (5,), "Wrong.")[1]
     assert text_of(tokenizer, ids) == f"\n\nWrong.\nCorrect it. {what_to_write(TASK)}\n\n{PREFILL}"
 
 

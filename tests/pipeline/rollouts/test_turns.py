@@ -54,7 +54,7 @@ def config_of(**rollouts: object) -> Config:
 
 
 def told(terms: TurnTerms, task: Task) -> int:
-    return len(terms.tokens.feedback_ids(task, ANSWER, "It was wrong."))
+    return len(terms.tokens.encode(task, ANSWER, "It was wrong.")[1])
 
 
 def one_passes_late(task: Task, index: int) -> RewardResult:
@@ -301,4 +301,4 @@ def test_what_is_kept_of_feedback_is_what_was_told(terms: TurnTerms) -> None:
     (turn,) = asyncio.run(later_turns(long, generate, score, TASKS[0], request, first, result))
     assert len(turn.feedback_ids) <= 400 < len("Wrong. " * 400)
     assert turn.feedback.startswith("Wrong. Wrong.") and turn.feedback.endswith("...")
-    assert terms.tokens.feedback_ids(TASKS[0], (3,), turn.feedback) == turn.feedback_ids
+    assert terms.tokens.encode(TASKS[0], (3,), turn.feedback)[1] == turn.feedback_ids
