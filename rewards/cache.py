@@ -19,14 +19,14 @@ from rewards.digest import task_digest, update
 from rewards.result import RewardResult
 from sandbox.result import Outcome
 
-SCHEMA_VERSION = "2"
 KEY_BYTES = 16
 MB = 1_000_000
 # These depend on the machine and its load, not on the program alone. A program that ran out of CPU time
 # is kept: CPU time does not count the load of others, and a verdict near the limit is as likely to be
 # right kept as made anew. Most such programs loop for ever, and are the dearest to judge again.
 _NOT_REPRODUCIBLE = frozenset({Outcome.INFRA_ERROR, Outcome.TIMEOUT_WALL, Outcome.OOM})
-# All other parts (measured times, users' own rewards) may come out differently the next time.
+# All other parts (measured times, users' own rewards) may come out differently the next time: what has one
+# is not looked up, and not put here.
 REPRODUCIBLE_PARTS = frozenset({"tests", "execution", "syntax", "lint", "complexity", "type_safety"})
 # Measured: the key, reward and seconds, and places in the three dictionaries of the cache (CPython
 # 3.11) take about 350 of them.
@@ -54,7 +54,7 @@ class KeyMaker:
 
     def __init__(self, configuration: Iterable[str]) -> None:
         digest = blake2b(digest_size=KEY_BYTES)
-        for part in (SCHEMA_VERSION, *configuration):
+        for part in configuration:
             update(digest, part)
         self._configured = digest
         self._tasks: dict[str, tuple[Task, blake2b]] = {}
@@ -71,16 +71,8 @@ class KeyMaker:
 
 
 def is_reproducible(result: RewardResult) -> bool:
-    """Whether judging the same program again would give the same verdict.
-
-    Not so where the machine had a part in it, where a part of the reward was measured or is a user's own,
-    nor for a verdict that was found itself (whoever found it has it).
-    """
-    return (
-        not result.cached
-        and result.outcome not in _NOT_REPRODUCIBLE
-        and REPRODUCIBLE_PARTS.issuperset(result.breakdown)
-    )
+    """Whether the machine had no part in it, so that judging the program again would give the same."""
+    return result.outcome not in _NOT_REPRODUCIBLE
 
 
 def entry_bytes(result: RewardResult) -> int:

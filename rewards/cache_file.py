@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from rewards.cache import KEY_BYTES, SCHEMA_VERSION
+from rewards.cache import KEY_BYTES
 from rewards.result import RewardResult
 from sandbox.result import Outcome
 
@@ -31,9 +31,9 @@ _MAX_WAITING = 1_000
 class CacheFile:
     """The verdicts stored in ``path``, at most about ``max_bytes`` of them.
 
-    A file of an earlier schema is begun anew; one that is no cache at all is left alone, and nothing is
-    stored. A file found longer than half of ``max_bytes`` is cut to its newest half; one that reaches
-    ``max_bytes`` takes nothing more in this run.
+    A file that is no cache is left alone, and nothing is stored. What another version of the judge wrote is
+    not found: that version is in the keys. A file found longer than half of ``max_bytes`` is cut to its
+    newest half; one that reaches ``max_bytes`` takes nothing more in this run.
     """
 
     def __init__(self, path: Path, max_bytes: int) -> None:
@@ -99,13 +99,11 @@ class CacheFile:
         """The whole lines after the header; makes or mends the file so that lines can be appended."""
         data = self._path.read_bytes() if self._path.exists() else b""
         header, *lines = data.split(b"\n")
-        if data and _format_of(header) is None:
-            self._give_up("is no reward cache; it is left as it is")
-            return []
-        if _format_of(header) != SCHEMA_VERSION:
-            if data:
-                _logger.warning("reward cache %s: of another version; begun anew", self._path)
+        if not data:
             self._write_anew([])
+            return []
+        if not _is_cache(header):
+            self._give_up("is no reward cache; it is left as it is")
             return []
         # Without a line feed the header itself is torn.
         torn = lines.pop() if lines else header
@@ -122,7 +120,7 @@ class CacheFile:
 
     def _write_anew(self, lines: list[bytes]) -> None:
         """Replace the file whole: a crash leaves the old one or the new one."""
-        header = json.dumps({"format": _FORMAT, "schema": SCHEMA_VERSION}).encode()
+        header = json.dumps({"format": _FORMAT}).encode()
         data = b"".join(line + b"\n" for line in (header, *lines))
         temporary = self._path.with_name(f".{self._path.name}.new")
         temporary.write_bytes(data)
@@ -135,15 +133,12 @@ class CacheFile:
         self._waiting.clear()
 
 
-def _format_of(header: bytes) -> str | None:
-    """The schema that the first line of a cache names, None where it is no such line."""
+def _is_cache(header: bytes) -> bool:
     try:
         fields = json.loads(header)
     except (ValueError, RecursionError):
-        return None
-    if not isinstance(fields, dict) or fields.get("format") != _FORMAT:
-        return None
-    return str(fields.get("schema"))
+        return False
+    return isinstance(fields, dict) and fields.get("format") == _FORMAT
 
 
 def _newest(lines: list[bytes], max_bytes: int) -> list[bytes]:

@@ -3,7 +3,7 @@
 Extract, then the fast tier (syntax, lint, complexity), then, side by side, the tests in the sandbox and
 the type check, then what needs the run; the rubric makes one reward of it. Linter, type check, performance
 and custom rewards run only where they have a weight. Owns the linter, the type checker and the custom
-rewards, borrows cache and sandbox. Not for several threads at once.
+rewards, borrows the sandbox. Not for several threads at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from configs.schema import ExecutionConfig, RewardsConfig
 from curriculum.judging import Executor, execution_request, has_passed
 from curriculum.task import Task
-from rewards.cache import KeyMaker, RewardCache
 from rewards.custom import load_custom
 from rewards.digest import judge_digest, module_versions
 from rewards.execution import is_no_program, score_execution, score_tests
@@ -48,7 +47,7 @@ class _Item:
 
 
 class Scorer:
-    """Scores answers one at a time. ``close`` ends what it owns; cache and sandbox are the caller's.
+    """Scores answers one at a time. ``close`` ends what it owns; the sandbox is the caller's.
 
     Raises ConfigError for a custom reward that cannot be loaded, ValueError without a sandbox to run in,
     LintError and TypeCheckError where ruff and mypy are not there.
@@ -58,14 +57,12 @@ class Scorer:
         self,
         rewards: RewardsConfig,
         execution: ExecutionConfig,
-        cache: RewardCache | None,
         sandbox: Executor | None,
     ) -> None:
         if execution.enabled and sandbox is None:
             raise ValueError("execution.enabled: value True: the scorer needs a sandbox to run tests in")
         self._rewards = rewards
         self._execution = execution
-        self._cache = cache
         self._sandbox = sandbox if execution.enabled else None
         self._rubric = Rubric(rewards)
         self._stack = ExitStack()
@@ -82,7 +79,6 @@ class Scorer:
         if self._sandbox is not None and self._rubric.is_used("performance"):
             self._times = ReferenceTimes(self._sandbox, execution)
         self.configuration = self._describe()
-        self._keys = KeyMaker(self.configuration)
 
     def __enter__(self) -> Scorer:
         return self
@@ -101,16 +97,7 @@ class Scorer:
         start = time.perf_counter()
         code = extract_code(text, task.entry_point, task.prompt)
         item = _Item(task=task, text=text, code=code, rules=self._rubric.rules(task.source))
-        # The key knows the program alone; custom rewards see the text around it.
-        if self._cache is None or any(item.needs(custom.name) for custom in self._customs):
-            return replace(self._judge(item), seconds=time.perf_counter() - start)
-        key = self._keys.key(task, code)
-        known = self._cache.get(key)
-        if known is not None:
-            return replace(known, cached=True, seconds=time.perf_counter() - start)
-        result = replace(self._judge(item), seconds=time.perf_counter() - start)
-        self._cache.put(key, result)
-        return result
+        return replace(self._judge(item), seconds=time.perf_counter() - start)
 
     def close(self) -> None:
         """End the processes of linter and type checker. Safe to call twice."""

@@ -4,7 +4,7 @@ For TRL's GRPOTrainer (and RLOOTrainer), in their signature. Imports neither TRL
 nothing: scorer, pool and sandbox are the caller's. With TRL:
 
     execution = ExecutionConfig()  # modules=["numpy"] for programs that need it
-    with start_sandbox(execution) as sandbox, Scorer(RewardsConfig(), execution, None, sandbox) as scorer:
+    with start_sandbox(execution) as sandbox, Scorer(RewardsConfig(), execution, sandbox) as scorer:
         reward = make_reward_function({task.task_id: task for task in tasks}, scorer)
         GRPOTrainer(reward_funcs=reward, ...)  # the data set has the columns prompt and task_id
 

@@ -83,7 +83,7 @@ class RewardWorker:
     def __init__(self, rewards: RewardsConfig, execution: ExecutionConfig) -> None:
         self._sandbox = start_sandbox(execution) if execution.enabled else None
         self._execution = execution
-        self._scorer = Scorer(rewards, execution, None, self._sandbox)
+        self._scorer = Scorer(rewards, execution, self._sandbox)
         self._custom_timeout_s = rewards.custom_timeout_s
         self._custom_feedback: dict[str, CustomFeedback] = {}
 

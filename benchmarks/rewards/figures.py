@@ -105,8 +105,9 @@ def cache_times(completions: Sequence[RealCompletion], num_rounds: int) -> dict[
     pairs = [(one.task, program(one)) for one in completions]
     cache = RewardCache(_FULL_CACHE)
     times_s: dict[str, list[float]] = {"key": [], "key_and_look_up": [], "score": []}
-    with one_core(), Scorer(_REWARDS, ExecutionConfig(enabled=False), cache, None) as scorer:
+    with one_core(), Scorer(_REWARDS, ExecutionConfig(enabled=False), None) as scorer:
         keys = KeyMaker(scorer.configuration)
+        judge = _score_through(cache, scorer)
         for number in range(_FULL_CACHE - len(pairs)):
             cache.put(keys.key(pairs[0][0], f"# {number}\n"), _filler())
         for task, code in pairs:
@@ -115,7 +116,7 @@ def cache_times(completions: Sequence[RealCompletion], num_rounds: int) -> dict[
         for _ in range(num_rounds):
             times_s["key"].append(_seconds(lambda pair: keys.key(*pair), pairs))
             times_s["key_and_look_up"].append(_seconds(lambda pair: cache.get(keys.key(*pair)), pairs))
-            times_s["score"].append(_score_seconds(scorer, completions))
+            times_s["score"].append(_seconds(judge, completions))
         assert cache.counts.num_misses == num_misses
     return {
         **{f"{name}_us": round(1e6 * statistics.median(t) / len(pairs), 2) for name, t in times_s.items()},
@@ -154,7 +155,7 @@ def throughput(completions: Sequence[RealCompletion], num_rounds: int, num_worke
     rates: dict[str, list[float]] = {"pool": [], "serial": []}
     pool = RewardPool(_REWARDS, _EXECUTION, _NO_CACHE, num_workers, start_worker=local_reward_worker)
     try:
-        with start_sandbox(_EXECUTION) as sandbox, Scorer(_REWARDS, _EXECUTION, None, sandbox) as scorer:
+        with start_sandbox(_EXECUTION) as sandbox, Scorer(_REWARDS, _EXECUTION, sandbox) as scorer:
             for _ in range(num_rounds):
                 rates["serial"].append(len(completions) / _score_seconds(scorer, completions))
                 rates["pool"].append(len(completions) / _timed(asyncio.run, _score_all(pool, completions)))
@@ -178,13 +179,14 @@ def replay(completions: Sequence[RealCompletion], warmed_by: Sequence[RealComple
     """
     cache = RewardCache(max_size=RewardCacheConfig().max_size)
     with start_sandbox(_EXECUTION) as sandbox:
-        with Scorer(_REWARDS, _EXECUTION, None, sandbox) as scorer:
+        with Scorer(_REWARDS, _EXECUTION, sandbox) as scorer:
             without_s = _score_seconds(scorer, completions)
-        with Scorer(_REWARDS, _EXECUTION, cache, sandbox) as scorer:
-            _score_seconds(scorer, warmed_by)
+        with Scorer(_REWARDS, _EXECUTION, sandbox) as scorer:
+            judge = _score_through(cache, scorer)
+            _seconds(judge, warmed_by)
             num_before = cache.counts.num_hits
-            with_s = _score_seconds(scorer, completions)
-        with Scorer(_REWARDS, _EXECUTION, None, sandbox) as scorer:
+            with_s = _seconds(judge, completions)
+        with Scorer(_REWARDS, _EXECUTION, sandbox) as scorer:
             # Before and after: what comes first finds everything cold.
             without_s = (without_s + _score_seconds(scorer, completions)) / 2
     num_hits = cache.counts.num_hits - num_before
@@ -220,7 +222,7 @@ def batches_of_64(
         stack.callback(pool.close)
         stack.callback(beside.close)
         sandbox = stack.enter_context(start_sandbox(_EXECUTION))
-        scorer = stack.enter_context(Scorer(_REWARDS, _EXECUTION, None, sandbox))
+        scorer = stack.enter_context(Scorer(_REWARDS, _EXECUTION, sandbox))
         ruff = stack.enter_context(_RuffProcesses())
         for batch in batches:
             walls_s["trl"].append(_time_trl(batch, scorer))
@@ -254,6 +256,18 @@ async def _score_all(pool: RewardPool, completions: Sequence[RealCompletion]) ->
 
 def _score_seconds(scorer: Scorer, completions: Sequence[RealCompletion]) -> float:
     return _seconds(lambda one: scorer.score(one.task, one.text), completions)
+
+
+def _score_through(cache: RewardCache, scorer: Scorer) -> Callable[[RealCompletion], None]:
+    """What a pool does for one completion, in this process."""
+    keys = KeyMaker(scorer.configuration)
+
+    def score(one: RealCompletion) -> None:
+        key = keys.key(one.task, program(one))
+        if cache.get(key) is None:
+            cache.put(key, scorer.score(one.task, one.text))
+
+    return score
 
 
 def _time_trl(batch: Sequence[RealCompletion], scorer: Scorer) -> float:

@@ -137,7 +137,7 @@ def _account(
     return BaselineAccount(
         config=config,
         tasks=job.tasks,
-        scorer=stack.enter_context(Scorer(config.rewards, config.execution, None, sandbox)),
+        scorer=stack.enter_context(Scorer(config.rewards, config.execution, sandbox)),
         prompt_ids=ChatForm(tokenizer=tokenizer, generation=config.generation).prompt_ids,
         end_ids=end_ids,
         ledger=ledger,

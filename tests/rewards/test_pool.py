@@ -76,7 +76,9 @@ def shared_pool() -> Iterator[RewardPool]:
 def test_every_completion_gets_its_own_reward_and_each_program_runs_once(tmp_path: Path) -> None:
     path = tmp_path / "reward_cache.jsonl"
     pool = make_pool(cache_file=path)
-    texts = [answer("a + b"), answer("a - b"), answer("3"), answer("a +"), answer("a + b")] * 2
+    texts = [answer("a + b"), answer("a - b"), answer("3"), answer("a +"), answer("a + b")]
+    # Other prose around the same program: the program is what counts.
+    texts += [f"Here it is:\n{text}\nDone." for text in texts]
 
     async def score_all(pool: RewardPool) -> list[RewardResult]:
         return await asyncio.gather(*(pool.score(TASK, text) for text in texts))
@@ -103,6 +105,17 @@ def test_every_completion_gets_its_own_reward_and_each_program_runs_once(tmp_pat
     resumed.close()
     assert [result.reward for result in warm] == [result.reward for result in at_once]
     assert num_scored == 0
+
+
+def test_custom_rewards_see_the_text_so_nothing_is_taken_from_the_cache_or_kept() -> None:
+    pool = make_pool(rewards=RewardsConfig(custom=["tests.rewards.test_scorer:has_no_opinion"]))
+    try:
+        results = [asyncio.run(pool.score(TASK, answer("a + b"))) for _ in range(2)]
+        metrics = pool.metrics()
+    finally:
+        pool.close()
+    assert [result.cached for result in results] == [False, False] and metrics["rewards/scored"] == 2
+    assert metrics["rewards/cache_hits"] == metrics["rewards/cache_misses"] == 0
 
 
 def test_without_a_cache_every_completion_is_scored_for_itself(shared_pool: RewardPool) -> None:
@@ -136,7 +149,7 @@ def test_a_batch_of_500_is_scored_right_and_exactly_once_while_a_worker_is_kille
     wrong = {number: f"a - b + {number}" for number in range(0, 500, 3)}
     texts = [answer(wrong.get(number, f"a + b + {number} - {number}")) for number in range(500)]
     execution = ExecutionConfig()
-    with start_sandbox(execution) as sandbox, Scorer(RewardsConfig(), execution, None, sandbox) as scorer:
+    with start_sandbox(execution) as sandbox, Scorer(RewardsConfig(), execution, sandbox) as scorer:
         expected = [scorer.score(TASK, text).reward for text in texts]
     pool = make_pool(num_workers=2)
     killed: list[int] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,12 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from benchmarks.rewards.completions import TRAINED, UNTRAINED, RealCompletion, load_completions
-from configs.schema import ExecutionConfig, RewardsConfig, RewardWeights
+from configs.schema import ExecutionConfig, RewardCacheConfig, RewardsConfig, RewardWeights
 from curriculum.judging import start_sandbox
 from curriculum.task import Task
-from rewards.cache import RewardCache, is_reproducible
+from pipeline.evaluation.scorers import local_reward_worker
+from rewards.cache import is_reproducible
+from rewards.pool import RewardPool
 from rewards.result import RewardResult
-from rewards.scorer import Scorer
 from sandbox.result import CallTest
 from tests.references.rewards import NOTHING, Beforehand, ReferenceScore, judge_beforehand, reference_score
 from tests.references.type_safety import reference_type_safety
@@ -43,11 +45,17 @@ def every(completions: Sequence[RealCompletion], number: int) -> list[RealComple
 def score_twice(
     completions: Sequence[RealCompletion], rewards: RewardsConfig
 ) -> list[tuple[RewardResult, RewardResult]]:
-    """The verdicts of a Scorer with a cache: as judged, and as found in the cache in a second round."""
-    cache = RewardCache(max_size=50_000)
-    with start_sandbox(EXECUTION) as sandbox, Scorer(rewards, EXECUTION, cache, sandbox) as scorer:
-        first, second = ([scorer.score(one.task, one.text) for one in completions] for _ in range(2))
-        return list(zip(first, second, strict=True))
+    """The verdicts of a pool: as judged, and as found in its cache in a second round."""
+
+    async def score_all(pool: RewardPool) -> list[RewardResult]:
+        return [await pool.score(one.task, one.text) for one in completions]
+
+    pool = RewardPool(rewards, EXECUTION, RewardCacheConfig(), 1, start_worker=local_reward_worker)
+    try:
+        first, second = (asyncio.run(score_all(pool)) for _ in range(2))
+    finally:
+        pool.close()
+    return list(zip(first, second, strict=True))
 
 
 def score_plainly(

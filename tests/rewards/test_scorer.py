@@ -15,7 +15,6 @@ import pytest
 from configs.rewards_schema import SourceRewards
 from configs.schema import ExecutionConfig, RewardsConfig, RewardWeights
 from curriculum.task import Task
-from rewards.cache import RewardCache
 from rewards.digest import judge_digest
 from rewards.execution import score_execution, score_tests
 from rewards.lint import Linter
@@ -76,13 +75,13 @@ def fenced(code: str) -> str:
 
 def score_with(rewards: RewardsConfig, code: str, task: Task = TASK) -> RewardResult:
     """The score where every test passes."""
-    with Scorer(rewards, ExecutionConfig(), None, FakeSandbox(Outcome.PASS, 4)) as scorer:
+    with Scorer(rewards, ExecutionConfig(), FakeSandbox(Outcome.PASS, 4)) as scorer:
         return scorer.score(task, fenced(code))
 
 
 @pytest.fixture(scope="module")
 def scorer(sandbox: SandboxPool) -> Iterator[Scorer]:
-    with Scorer(RewardsConfig(), ExecutionConfig(timeout=1.0), None, sandbox) as instance:
+    with Scorer(RewardsConfig(), ExecutionConfig(timeout=1.0), sandbox) as instance:
         yield instance
 
 
@@ -120,7 +119,7 @@ def test_what_does_not_compile_gets_the_constant_and_nothing_else_runs(text: str
     CALLS.clear()
     sandbox = FakeSandbox(Outcome.PASS, 4)
     rewards = RewardsConfig(custom=[f"{__name__}:is_short"])
-    with Scorer(rewards, ExecutionConfig(), None, sandbox) as scorer:
+    with Scorer(rewards, ExecutionConfig(), sandbox) as scorer:
         result = scorer.score(TASK, text)
     assert result.reward == RewardsConfig().syntax_failure_reward
     assert result.detail.startswith("syntax: ") and not result.passed
@@ -167,7 +166,7 @@ def test_a_syntax_error_that_a_program_raises_is_none_of_its_own(scorer: Scorer)
 
 def test_what_compiles_only_at_great_cost_ends_in_the_sandbox(sandbox: SandboxPool) -> None:
     bomb = "def add(a, b):\n" + "".join(f"{' ' * i}try: pass\n{' ' * i}finally:\n" for i in range(1, 20))
-    with Scorer(RewardsConfig(), ExecutionConfig(timeout=1.0), None, sandbox) as scorer:
+    with Scorer(RewardsConfig(), ExecutionConfig(timeout=1.0), sandbox) as scorer:
         started = time.process_time()
         result = scorer.score(TASK, fenced(f"{bomb}{' ' * 20}a += 1\n"))
         assert time.process_time() - started < 1.0
@@ -181,7 +180,7 @@ def test_what_weighs_nothing_is_not_linted(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(Linter, "count_issues", refuse)
     rewards = RewardsConfig(preset="tests_only", per_source={"mbpp": SourceRewards(weights={"lint": 1.0})})
-    with Scorer(rewards, ExecutionConfig(), None, FakeSandbox(Outcome.PASS, 4)) as scorer:
+    with Scorer(rewards, ExecutionConfig(), FakeSandbox(Outcome.PASS, 4)) as scorer:
         for code, reward in ((HONEST, 1.0), ("def add(", 0.0)):
             result = scorer.score(TASK, fenced(code))
             assert result.reward == reward
@@ -232,7 +231,7 @@ def test_no_cheat_earns_as_much_as_an_honest_answer(
 
 def test_all_or_nothing_gives_nothing_for_three_of_four(sandbox: SandboxPool) -> None:
     numbers_only = "def add(a, b):\n    return a + b if isinstance(a, int) else 0\n"
-    with Scorer(RewardsConfig(tests="all"), ExecutionConfig(), None, sandbox) as scorer:
+    with Scorer(RewardsConfig(tests="all"), ExecutionConfig(), sandbox) as scorer:
         assert scorer.score(TASK, fenced(numbers_only)).breakdown["tests"] == 0.0
         assert scorer.score(TASK, fenced(HONEST)).breakdown["tests"] == 1.0
 
@@ -246,13 +245,13 @@ def test_only_a_pass_earns_the_tests_in_full(outcome: Outcome, mode: str) -> Non
 
 
 def test_a_pass_of_no_tests_is_no_pass() -> None:
-    with Scorer(RewardsConfig(), ExecutionConfig(), None, FakeSandbox(Outcome.PASS, 0, 0)) as scorer:
+    with Scorer(RewardsConfig(), ExecutionConfig(), FakeSandbox(Outcome.PASS, 0, 0)) as scorer:
         result = scorer.score(TASK, fenced(HONEST))
     assert not result.passed and result.breakdown["tests"] == 0.0
 
 
 def test_an_infrastructure_error_is_never_a_score() -> None:
-    with Scorer(RewardsConfig(), ExecutionConfig(), None, FakeSandbox(Outcome.INFRA_ERROR)) as scorer:
+    with Scorer(RewardsConfig(), ExecutionConfig(), FakeSandbox(Outcome.INFRA_ERROR)) as scorer:
         result = scorer.score(TASK, fenced(HONEST))
     assert math.isnan(result.reward) and result.is_infra_error and not result.passed
     assert result.outcome is Outcome.INFRA_ERROR and result.detail == "because"
@@ -265,7 +264,7 @@ def test_a_task_whose_own_check_cannot_run_is_named_and_costs_no_answer_its_scor
 
 
 def test_without_execution_nothing_runs_nothing_passes_and_its_weights_count_nothing() -> None:
-    with Scorer(RewardsConfig(), ExecutionConfig(enabled=False), None, None) as scorer:
+    with Scorer(RewardsConfig(), ExecutionConfig(enabled=False), None) as scorer:
         result = scorer.score(TASK, fenced(HONEST))
     assert result.reward == pytest.approx(0.30)
     assert set(result.breakdown) == {"syntax", "lint", "complexity"}
@@ -274,13 +273,13 @@ def test_without_execution_nothing_runs_nothing_passes_and_its_weights_count_not
 
 def test_without_a_sandbox_a_program_that_does_not_compile_has_no_tests_either() -> None:
     rewards, execution = RewardsConfig(), ExecutionConfig(enabled=False)
-    with Scorer(rewards, execution, None, None) as scorer:
+    with Scorer(rewards, execution, None) as scorer:
         assert set(scorer.score(TASK, fenced("def add(a, b:")).breakdown) == {"syntax", "lint", "complexity"}
 
 
 def test_execution_without_a_sandbox_is_refused() -> None:
     with pytest.raises(ValueError, match=r"execution\.enabled"):
-        Scorer(RewardsConfig(), ExecutionConfig(), None, None)
+        Scorer(RewardsConfig(), ExecutionConfig(), None)
 
 
 def test_types_performance_and_custom_rewards_are_in_the_breakdown_only_where_they_weigh_something() -> None:
@@ -327,19 +326,6 @@ def test_a_source_has_rules_of_its_own() -> None:
     assert score_with(rewards, "def add(a, b:", replace(TASK, source="mbpp")).reward == 0.1
 
 
-def test_a_repeated_program_comes_from_the_cache_with_the_same_verdict(sandbox: SandboxPool) -> None:
-    cache = RewardCache(100)
-    with Scorer(RewardsConfig(), ExecutionConfig(), cache, sandbox) as scorer:
-        first = scorer.score(TASK, fenced(HONEST))
-        # Other prose around the same program: the program is what counts.
-        second = scorer.score(TASK, "Here it is:\n" + fenced(HONEST) + "\nDone.")
-    assert (first.cached, second.cached) == (False, True)
-    assert replace(second, cached=False, seconds=first.seconds) == first
-    assert second.seconds < first.seconds
-    assert (cache.counts.num_hits, cache.counts.num_misses) == (1, 1)
-    assert cache.counts.saved_s == pytest.approx(first.seconds)
-
-
 def test_an_answer_on_which_no_reward_has_an_opinion_is_not_judged() -> None:
     """As in TRL: a 0 would enter the statistics of its group."""
     weights = RewardWeights(syntax=0, lint=0, complexity=0, tests=0, execution=0)
@@ -349,20 +335,11 @@ def test_an_answer_on_which_no_reward_has_an_opinion_is_not_judged() -> None:
     assert score_with(RewardsConfig(weights=weights, custom=specs), HONEST).reward == 1.0
 
 
-def test_custom_rewards_see_the_text_so_nothing_is_taken_from_the_cache_or_kept() -> None:
-    cache, sandbox = RewardCache(100), FakeSandbox(Outcome.PASS, 4)
-    with Scorer(
-        RewardsConfig(custom=[f"{__name__}:has_no_opinion"]), ExecutionConfig(), cache, sandbox
-    ) as scorer:
-        assert not any(scorer.score(TASK, fenced(HONEST)).cached for _ in range(2))
-    assert len(sandbox.requests) == 2 and len(cache) == 0 and cache.counts.num_misses == 0
-
-
 def configuration(
     rewards: RewardsConfig | None = None, execution: ExecutionConfig | None = None, level: str = "L3"
 ) -> tuple[str, ...]:
     sandbox = FakeSandbox(Outcome.PASS, level=level)
-    with Scorer(rewards or RewardsConfig(), execution or ExecutionConfig(), None, sandbox) as scorer:
+    with Scorer(rewards or RewardsConfig(), execution or ExecutionConfig(), sandbox) as scorer:
         return scorer.configuration
 
 

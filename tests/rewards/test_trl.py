@@ -83,7 +83,7 @@ def result(breakdown: dict[str, float], reward: float = 1.0) -> RewardResult:
 
 @pytest.fixture(scope="module")
 def scorer(sandbox: SandboxPool) -> Iterator[Scorer]:
-    with Scorer(RewardsConfig(), ExecutionConfig(), None, sandbox) as instance:
+    with Scorer(RewardsConfig(), ExecutionConfig(), sandbox) as instance:
         yield instance
 
 
@@ -110,7 +110,7 @@ def test_of_a_conversation_with_tools_the_models_last_message_is_the_answer(scor
 
 def test_an_infrastructure_error_is_none_for_trl() -> None:
     logged: dict[str, float] = {}
-    with Scorer(RewardsConfig(), ExecutionConfig(), None, FakeSandbox(Outcome.INFRA_ERROR)) as scorer:
+    with Scorer(RewardsConfig(), ExecutionConfig(), FakeSandbox(Outcome.INFRA_ERROR)) as scorer:
         reward = make_reward_function(BY_ID, scorer, prefill="```python\n")
         rewards = reward(["p"] * 2, [ADD, "oops ("], task_id=["t/add"] * 2, log_metric=logged.__setitem__)
     assert rewards == [None, 0.1]

@@ -115,7 +115,7 @@ def account_for(
     config = small_config(folder, output={"logging_steps": logging_steps})
     ledger, rewards = Ledger(folder / "run.db"), []
     with (
-        Scorer(config.rewards, config.execution, None, FixedSandbox()) as scorer,
+        Scorer(config.rewards, config.execution, FixedSandbox()) as scorer,
         ExitStack() as stack,
     ):
         account = BaselineAccount(
