@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from curriculum.judging import has_passed
+from configs.schema import ExecutionConfig
+from curriculum.judging import Executor, execution_request, has_passed
+from curriculum.task import Task
+from rewards.result import RewardResult, infra_error
 from sandbox.result import NOT_COMPILED, ExecutionResult, Outcome
 
 _RAN_TO_ITS_END = frozenset({Outcome.PASS, Outcome.WRONG})
@@ -32,3 +35,23 @@ def score_execution(result: ExecutionResult) -> float:
     if result.outcome not in _RAN_TO_ITS_END:
         return 0.0
     return 1.0 if result.clean else 0.5
+
+
+def judge_by_tests(task: Task, program: str, sandbox: Executor, execution: ExecutionConfig) -> RewardResult:
+    """The verdict of the tests alone: reward 1 for a pass, else 0, and the share of them that passed."""
+    try:
+        run = sandbox.run(execution_request(task, program, execution))
+    except ValueError as failure:
+        # The task's own check cannot run: no answer's fault, and no reason to lose the other tasks.
+        return infra_error(f"{task.task_id}: {failure}", 0.0)
+    if run.outcome is Outcome.INFRA_ERROR:
+        return infra_error(run.detail, run.wall_s)
+    passed = has_passed(run)
+    return RewardResult(
+        reward=float(passed),
+        breakdown={"tests": run.num_passed / max(1, run.num_tests)},
+        outcome=run.outcome,
+        passed=passed,
+        detail=run.detail,
+        seconds=run.wall_s,
+    )

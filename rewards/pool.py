@@ -96,8 +96,12 @@ class RewardPool:
         """Process ids of the workers that are ready, for monitoring and for tests that kill them."""
         return [info.pid for info in self._workers.infos]
 
-    async def score(self, task: Task, text: str, *, priority: float = 0) -> RewardResult:
+    async def score(
+        self, task: Task, text: str, *, priority: float = 0, by_tests: bool = False
+    ) -> RewardResult:
         """Score ``text`` (prefill and completion) as an answer to ``task``; smallest ``priority`` first.
+
+        ``by_tests`` is for measurements: whatever the rewards are, the tests alone judge.
 
         A verdict that was found comes back ``cached``. A failure of the machinery is never a verdict on
         a program: those who joined it go again, together, once; then, or where it was a deadline that
@@ -107,8 +111,8 @@ class RewardPool:
         self._breaker.check()
         start = time.perf_counter()
         cache = self._cache
-        if cache is None or not self._is_shared(task):
-            return await self._judge(task, text, priority)
+        if cache is None or by_tests or not self._is_shared(task):
+            return await self._judge(task, text, priority, by_tests=by_tests)
         key = self._keys.key(task, extract_code(text, task.entry_point, task.prompt))
         for _ in range(2):
             is_joining = key in self._flights
@@ -190,9 +194,9 @@ class RewardPool:
         self._flush_if_due()
         return result
 
-    async def _judge(self, task: Task, text: str, priority: float) -> RewardResult:
+    async def _judge(self, task: Task, text: str, priority: float, *, by_tests: bool = False) -> RewardResult:
         """Have a worker score the answer, and count it."""
-        result = await self._workers.score(task, text, priority=priority)
+        result = await self._workers.score(task, text, priority=priority, by_tests=by_tests)
         self._num_scored += 1
         self._num_infra_errors += result.is_infra_error
         self._busy_s += result.seconds

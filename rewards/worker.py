@@ -18,6 +18,7 @@ from configs.schema import ExecutionConfig, RewardsConfig
 from curriculum.judging import start_sandbox
 from curriculum.task import Task
 from rewards.custom import CustomFeedback
+from rewards.execution import judge_by_tests
 from rewards.extract import extract_code
 from rewards.feedback import make_feedback
 from rewards.result import RewardResult
@@ -98,6 +99,12 @@ class RewardWorker:
     def score(self, task: Task, text: str) -> Scored:
         """Score one answer."""
         return self._scored(self._scorer.score(task, text))
+
+    def judge(self, task: Task, text: str) -> Scored:
+        """Score one answer by its tests alone, as a measurement does."""
+        assert self._sandbox is not None, "without execution nothing is measured"
+        program = extract_code(text, task.entry_point, task.prompt)
+        return self._scored(judge_by_tests(task, program, self._sandbox, self._execution))
 
     def tell(self, task: Task, text: str, result: RewardResult, rollouts: RolloutsConfig) -> Scored:
         """Feedback on an answer that was scored ``result``.

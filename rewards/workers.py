@@ -129,7 +129,9 @@ class WorkerGroup:
         """An item's deadline, from when its worker has no other before it."""
         return scoring_deadline_s(self._timeout_s, *self._sections, num_stdio_tests)
 
-    async def score(self, task: Task, text: str, *, priority: float = 0) -> RewardResult:
+    async def score(
+        self, task: Task, text: str, *, priority: float = 0, by_tests: bool = False
+    ) -> RewardResult:
         """Score ``text`` as an answer to ``task`` in the least loaded worker; waits for a free place.
 
         Of those who wait the one with the smallest ``priority`` is first, then the one that came first.
@@ -139,7 +141,7 @@ class WorkerGroup:
         run; one that runs keeps its place until it ends. Raises RewardsBrokenError when no worker is
         left and none can be started.
         """
-        result = await self._ask("score", task, text, priority=priority)
+        result = await self._ask("judge" if by_tests else "score", task, text, priority=priority)
         assert isinstance(result, RewardResult)
         return result
 

@@ -44,12 +44,14 @@ from pipeline.evaluation.evaluate import (
     tasks_digest,
 )
 from pipeline.evaluation.forms import AnswerForm, ChatForm
+from pipeline.evaluation.scorers import PoolScorer
 from pipeline.generation.generator import Generator
 from pipeline.host.spans import EVALUATION, Stopwatch
 from pipeline.models.prompts import evaluation_sampling
 from pipeline.record.metrics import read_metrics
 from pipeline.record.progress import Progress
 from pipeline.record.run_folder import Context, RunFolder
+from rewards.pool import RewardPool
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -137,13 +139,13 @@ class InLoopEvaluation:
         tasks: Sequence[Task],
         form: AnswerForm,
         generator: Generator,
-        scorer: TextScorer,
+        scorer: RewardPool,
     ) -> None:
         self._config = context.config
         self._tasks = spread(tasks, self._config.evaluation.inloop_tasks)
         self._form = form
         self._generator = generator
-        self._scorer = scorer
+        self._scorer = PoolScorer(scorer)
         self._folder = context.folder
         self._ledger = context.ledger
         self._timeline = context.timeline
@@ -249,7 +251,14 @@ class InLoopEvaluation:
             "settings": str(evaluation_sampling(self._config)),
         }
         journal_path = path.with_name(path.stem + _JOURNAL)
-        with closing(EvaluationJournal(journal_path, identity, hint=f"delete {journal_path}")) as journal:
+        open_journal = partial(EvaluationJournal, journal_path, identity, hint=f"delete {journal_path}")
+        try:
+            begun = open_journal()
+        except ValueError:
+            # A resume may measure other tasks, or as many more: what was begun is of no use.
+            journal_path.unlink()
+            begun = open_journal()
+        with closing(begun) as journal:
             report = await evaluate_tasks(
                 self._generator,
                 self._tasks,

@@ -13,16 +13,17 @@ from functools import partial
 
 from configs.errors import ConfigError, Problem
 from configs.schema import ClusterConfig, Config, ExecutionConfig
-from curriculum.judging import Executor, execution_request, has_passed, start_sandbox
+from curriculum.judging import Executor, start_sandbox
 from curriculum.task import Task
 from pipeline.evaluation.samples import sample_program
 from pipeline.processes.local import LocalProcess
+from rewards.execution import judge_by_tests
 from rewards.extract import extract_code
-from rewards.result import RewardResult, infra_error
+from rewards.pool import RewardPool
+from rewards.result import RewardResult
 from rewards.worker import StartWorker
 from sandbox.advice import refusal
 from sandbox.pool import SAFE_LEVELS
-from sandbox.result import Outcome
 from sandbox.worker import SandboxError, unusable_modules
 
 _WORKER = "rewards.worker:RewardWorker"
@@ -42,10 +43,7 @@ def reward_worker_starter(cluster: ClusterConfig) -> StartWorker:
 
 
 class SandboxScorer:
-    """Scores by the tests alone: reward 1 for a pass, else 0; the breakdown has the share of tests passed.
-
-    The sandbox is the caller's.
-    """
+    """Scores as ``rewards.execution.judge_by_tests`` does. The sandbox is the caller's."""
 
     def __init__(self, sandbox: Executor, execution: ExecutionConfig) -> None:
         self._sandbox = sandbox
@@ -57,24 +55,18 @@ class SandboxScorer:
 
     async def score_program(self, task: Task, program: str) -> RewardResult:
         """The verdict on a program."""
-        request = execution_request(task, program, self._execution)
-        try:
-            run = await asyncio.to_thread(self._sandbox.run, request)
-        except ValueError as failure:
-            # The task's own check cannot run: no answer's fault, and no reason to lose the other tasks.
-            return infra_error(f"{task.task_id}: {failure}", 0.0)
-        if run.outcome is Outcome.INFRA_ERROR:
-            return infra_error(run.detail, run.wall_s)
-        passed = has_passed(run)
-        return RewardResult(
-            reward=float(passed),
-            breakdown={"tests": run.num_passed / max(1, run.num_tests)},
-            outcome=run.outcome,
-            passed=passed,
-            detail=run.detail,
-            cached=False,
-            seconds=run.wall_s,
-        )
+        return await asyncio.to_thread(judge_by_tests, task, program, self._sandbox, self._execution)
+
+
+class PoolScorer:
+    """Scores as ``SandboxScorer`` does, in the workers of ``pool``, whatever its rewards are."""
+
+    def __init__(self, pool: RewardPool) -> None:
+        self._pool = pool
+
+    async def score(self, task: Task, text: str) -> RewardResult:
+        """The verdict of the tests on an answer."""
+        return await self._pool.score(task, text, by_tests=True)
 
 
 class CompletionScorer(SandboxScorer):

@@ -69,6 +69,7 @@ def engine_identity(settings: EngineSettings, environment: Mapping[str, str]) ->
     identity["model files"] = files_digest(Path(settings.model))
     identity["architecture"] = _architecture(Path(settings.model))
     identity["tokenizer"] = _content_digest(Path(settings.model) / "tokenizer.json")
+    identity["end tokens"] = _end_tokens(Path(settings.model))
     return identity
 
 
@@ -168,3 +169,14 @@ def _content_digest(file: Path) -> str:
         return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
     except OSError:
         return "none"
+
+
+def _end_tokens(model: Path) -> str:
+    """What an engine ends an answer at, as it reads that when it starts."""
+    said = []
+    for name, key in (("config.json", "eos_token_id"), ("generation_config.json", "eos_token_id")):
+        try:
+            said.append(json.loads((model / name).read_text(encoding="utf-8"))[key])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return json.dumps(said[-1:])

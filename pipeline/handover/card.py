@@ -6,6 +6,7 @@ has not ended it says so. Measures nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -209,7 +210,8 @@ def _eval_results(model: TrainedModel) -> list[EvalResult]:
     return [
         EvalResult(
             task_type="text-generation",
-            dataset_type=evaluation["tasks"],
+            # The hub takes OWNER/NAME, or one name.
+            dataset_type=re.sub(r"[^\w.-]", "-", Path(evaluation["tasks"]).name),
             dataset_name=evaluation["tasks"],
             metric_type="pass@1",
             metric_value=round(evaluation["after"]["pass_at_1"]["mean"], 4),

@@ -211,16 +211,16 @@ def _gradient(rows: Sequence[Row], config: Config) -> str | None:
 
 
 def _no_effect(rows: Sequence[Row], config: Config) -> str | None:
-    # Of the numbers that the generator is sent, in its precision. A healthy step changes nearly all of fp32's
-    # and every hundredth of bf16's. The first update has none before it to be compared with. At a schedule's
-    # ends the steps are small by intent, and change so much less. A step without a gradient changes nothing.
+    # Of the numbers that the generator is sent, in its precision; a block of steps in turn sends them once. A
+    # healthy step changes nearly all of fp32's and every hundredth of bf16's; the first one is compared with
+    # none. At a schedule's ends steps are small by intent. A step without a gradient changes nothing.
     rate = config.training.learning_rate
     changes = [
         (share, row.get("train/learning_rate") or rate)
-        for row in rows[-WINDOW:]
+        for row in rows
         if (share := row.get("weights/changed_share")) is not None
         and (row.get("train/grad_norm") or 0.0) > 0.0
-    ]
+    ][-WINDOW:]
     if len(changes) < WINDOW - 1 or max(share * rate / now for share, now in changes) >= 0.001:
         return None
     shares = [share for share, _ in changes]
@@ -313,8 +313,8 @@ def _held_out_falls(rows: Sequence[Row], config: Config) -> str | None:
         return None
     return (
         f"held-out pass@1 has fallen from {100 * _number(best, 'eval/pass_at_1'):.1f} to "
-        f"{100 * _number(newest, 'eval/pass_at_1'):.1f} % while the reward rose: stop here and take the best "
-        "checkpoint, or train on more tasks (dataset.name) with a lower training.learning_rate"
+        f"{100 * _number(newest, 'eval/pass_at_1'):.1f} % while the reward rose: stop and take an earlier "
+        "checkpoint (output.save_total_limit), or train on more tasks (dataset.name) at a lower learning rate"
     )
 
 

@@ -80,7 +80,7 @@ METRICS = (
     Metric(
         "train/tokens",
         "tokens",
-        "completion tokens of the step, groups without signal, which are left out exactly, included",
+        "tokens of the step that are not masked; groups without signal, which are left out exactly, included",
     ),
     Metric("train/clipped_share", "", "share of tokens whose ratio was clipped"),
     Metric("train/capped_share", "", "share of tokens whose importance weight was cut or masked"),
@@ -97,7 +97,11 @@ METRICS = (
     Metric("train/micro_batches", "micro-batches", "forward and backward passes of the step"),
     Metric("train/entropy", "nats", "mean entropy of the policy's distribution over the next token"),
     Metric("train/reference_kl", "nats", "mean KL from the reference policy, where beta is above 0"),
-    Metric("train/num_tokens", "tokens", "tokens the loss was computed on, as the trainer counted them"),
+    Metric(
+        "train/num_tokens",
+        "tokens",
+        "those of train/tokens that the loss was computed on",
+    ),
     Metric("train/padding_share", "", "share of the computed tokens that were padding"),
     Metric(
         "train/shared_prompt_tokens", "tokens", "prompt tokens not computed again, being shared by a group"

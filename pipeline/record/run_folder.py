@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Any, Final
 from filelock import BaseFileLock
 from pydantic import TypeAdapter
 
+from configs.errors import CommandEnd
 from configs.schema import Config, OutputConfig
-from pipeline.errors import StageError
+from pipeline.errors import RunStoppedError
 from pipeline.host.files import locked, no_folder, write_text_atomically
 from pipeline.host.spans import Stopwatch, Timeline
 from pipeline.host.stopping import StopRequest
@@ -158,7 +159,8 @@ class RunFolder(RunPaths):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, ValueError | StageError) and not self.is_kept():
+        is_failure = isinstance(error, ValueError | CommandEnd | TimeoutError)
+        if is_failure and not isinstance(error, RunStoppedError) and not self.is_kept():
             # The corrected command shall find the name free.
             shutil.rmtree(self.path, ignore_errors=True)
         self.close()

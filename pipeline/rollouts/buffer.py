@@ -102,6 +102,13 @@ class RolloutBuffer:
         """The step that the trainer is at, or waits for; steps count from 1."""
         return self._trainer_version + 1
 
+    def step_of(self, draw_id: int) -> int:
+        """The step that would train on a draw at work, were all those ahead of it trained on before."""
+        place = (self._held[draw_id].policy_version, draw_id)
+        ahead = sum((held.policy_version, other) < place for other, held in self._open())
+        taken = len(self._in_state(DrawState.TRAINING))
+        return self.next_step + (taken + ahead) // self._rule.groups_per_step
+
     @property
     def is_next_step_ready(self) -> bool:
         """Whether the groups of that step can be taken without waiting for anything."""

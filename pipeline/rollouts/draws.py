@@ -127,7 +127,8 @@ class SignalGate:
     Scores nothing and draws nothing.
 
     ``spent`` is what steps had before a resume, by step (``Ledger.gated``). A group counts in the step that
-    is next to be trained when its last score comes, whichever it was drawn for. A budget of 0 holds nothing.
+    would train on it as things stand when its last score comes (``RolloutBuffer.step_of``), whichever it was
+    drawn for. A budget of 0 holds nothing.
     """
 
     def __init__(

@@ -34,6 +34,7 @@ from pipeline.errors import RunStoppedError, StageError, TrainerLostError
 from pipeline.evaluation.evaluate import EvaluationReport
 from pipeline.evaluation.forms import ChatForm
 from pipeline.evaluation.heldout import earlier_measurement, measure
+from pipeline.evaluation.scorers import PoolScorer
 from pipeline.evaluation.summary import guards_of, print_summary, write_summary
 from pipeline.host.device import num_gpus
 from pipeline.host.limits import explain_full_disk
@@ -324,7 +325,7 @@ class _Run:
                 when,
                 self._job.heldout,
                 stages.generator,
-                stages.scorer,
+                PoolScorer(stages.scorer),
                 config=context.config,
                 tokenizer=stages.tokenizer,
                 folder=context.folder,

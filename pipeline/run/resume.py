@@ -231,7 +231,7 @@ def refuse_resume(run: Path, config: Config) -> list[str]:
         if path.startswith(kept)
     ]
     problems += _otherwise_measured(run, config, changes)
-    if config.output.name not in (None, run.resolve().name):
+    if config.output.name not in (None, run.resolve().name, _earlier(run).get("output.name")):
         allowed = f"nothing: a resumed run stays in its folder {run}"
         problems.append(wrong_value("output.name", config.output.name, allowed))
     if problems:
@@ -275,15 +275,19 @@ def value_before(change: str) -> tuple[str, object]:
 def _changes(run: Path, config: Config) -> dict[str, tuple[object, object]]:
     """The values, before and now, of every setting that differs from what the run had."""
     found = {}
-    try:
-        earlier = _flat(load_finished(run / "config.yaml"))
-    except ConfigError:
-        earlier = {}  # Of an older version of this program; --config has taken its place.
     now = _flat(config)
-    for path, before in {**earlier, **_terms_before(run / "run.db")}.items():
+    for path, before in {**_earlier(run), **_terms_before(run / "run.db")}.items():
         if path in now and _whole(path, now[path]) != _whole(path, before) and path not in _PLACE:
             found[path] = (before, now[path])
     return found
+
+
+def _earlier(run: Path) -> dict[str, object]:
+    """What the run's own file says, by path."""
+    try:
+        return _flat(load_finished(run / "config.yaml"))
+    except ConfigError:
+        return {}  # Of an older version of this program; --config has taken its place.
 
 
 def _whole(path: str, value: object) -> object:

@@ -167,11 +167,13 @@ def adapter_config(model: PreTrainedModel, config: ModelConfig, path: Path | str
     """
     settings = cast(dict[str, peft.LoraConfig], model.peft_config)[_ADAPTER]
     is_on_hub = config.name not in BUILT_IN and not Path(config.name).expanduser().is_dir()
+    # The commit that was trained: a branch may have moved when the adapters are used.
+    is_commit = Path(path).parent.name == "snapshots"
     return {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
         "base_model_name_or_path": config.name if is_on_hub else str(Path(path).resolve()),
-        "revision": config.revision if is_on_hub else None,
+        "revision": (Path(path).name if is_commit else config.revision) if is_on_hub else None,
         "r": settings.r,
         "lora_alpha": settings.lora_alpha,
         "lora_dropout": 0.0,

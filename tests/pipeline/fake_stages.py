@@ -194,7 +194,9 @@ class FakeScorer:
         self._score_of = score_of
         self.texts: list[str] = []
 
-    async def score(self, task: Task, text: str, *, priority: float = 0) -> RewardResult:
+    async def score(
+        self, task: Task, text: str, *, priority: float = 0, by_tests: bool = False
+    ) -> RewardResult:
         index = int(text.split()[-1])
         self._log.append(f"score {task.task_id} {index}")
         self.texts.append(text)

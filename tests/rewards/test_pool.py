@@ -15,7 +15,7 @@ import pytest
 
 import rewards.deadline
 from configs.rollouts_schema import RolloutsConfig
-from configs.schema import ExecutionConfig, RewardCacheConfig, RewardsConfig
+from configs.schema import ExecutionConfig, RewardCacheConfig, RewardsConfig, RewardWeights
 from curriculum.judging import start_sandbox
 from curriculum.task import Task
 from pipeline.evaluation.scorers import local_reward_worker
@@ -116,6 +116,23 @@ def test_custom_rewards_see_the_text_so_nothing_is_taken_from_the_cache_or_kept(
         pool.close()
     assert [result.cached for result in results] == [False, False] and metrics["rewards/scored"] == 2
     assert metrics["rewards/cache_hits"] == metrics["rewards/cache_misses"] == 0
+
+
+def test_a_measurement_is_judged_by_the_tests_whatever_the_rewards_are() -> None:
+    weights = RewardWeights(syntax=0, lint=0, complexity=0, tests=0, execution=0)
+    opinion = "tests.rewards.test_scorer:has_no_opinion"
+    pool = make_pool(rewards=RewardsConfig(weights=weights, custom=[opinion]))
+    try:
+        trained = asyncio.run(pool.score(TASK, answer("a + b")))
+        measured = [
+            asyncio.run(pool.score(TASK, answer(expression), by_tests=True))
+            for expression in ("a + b", "a - b")
+        ]
+    finally:
+        pool.close()
+    assert trained.is_infra_error
+    assert [(result.passed, result.reward) for result in measured] == [(True, 1.0), (False, 0.0)]
+    assert measured[1].breakdown == {"tests": 0.5} and not any(result.cached for result in measured)
 
 
 def test_without_a_cache_every_completion_is_scored_for_itself(shared_pool: RewardPool) -> None:

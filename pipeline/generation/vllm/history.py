@@ -24,6 +24,7 @@ _FIRST_NUM_ROWS = 4
 _FIRST_WIDTH = 64
 # Places that are counted for a continuation: the most recent ones, so that a draft stays cheap.
 _MAX_PLACES = 128
+_BYTES_PER_TASK = 600  # about: headers of its objects, and its places in the dictionaries of the index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,15 +47,21 @@ class Draft:
 class _Task:
     """The completions of one task: rows of token ids, each followed by at least one ``NOTHING``."""
 
-    __slots__ = ("lengths", "max_rows", "num_opened", "rows")
+    __slots__ = ("lengths", "max_rows", "num_key_bytes", "num_opened", "rows")
 
-    def __init__(self, max_rows: int) -> None:
+    def __init__(self, max_rows: int, num_key_bytes: int) -> None:
         self.max_rows = max_rows
+        self.num_key_bytes = num_key_bytes
         self.num_opened = 0
         self.rows: NDArray[np.int32] = np.full(
             (min(_FIRST_NUM_ROWS, max_rows), _FIRST_WIDTH), NOTHING, dtype=np.int32
         )
         self.lengths = [0] * max_rows
+
+    @property
+    def num_bytes(self) -> int:
+        """About what it takes, its key and its place in the index included."""
+        return self.rows.nbytes + self.num_key_bytes + 8 * self.max_rows + _BYTES_PER_TASK
 
     def open_row(self) -> int:
         """Take the next row, the oldest one when all are in use; returns its running number."""
@@ -108,11 +115,11 @@ class HistoryIndex:
         assert max_bytes > 0 and max_match > 0 and max_sequences > 0
         self._max_match = max_match
         self._max_sequences = max_sequences
-        self._tasks: LRUCache[bytes, _Task] = LRUCache(max_bytes, lambda task: task.rows.nbytes)
+        self._tasks: LRUCache[bytes, _Task] = LRUCache(max_bytes, lambda task: task.num_bytes)
 
     def open(self, task_key: bytes, context: Sequence[int]) -> HistorySequence:
         """Start a sequence that follows ``context``, the last tokens of the prompt."""
-        task = self._tasks.get(task_key) or _Task(self._max_sequences)
+        task = self._tasks.get(task_key) or _Task(self._max_sequences, len(task_key))
         sequence = HistorySequence(task_key, task, task.open_row())
         self._keep(task_key, task)
         self.extend(sequence, context)

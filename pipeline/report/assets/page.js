@@ -84,7 +84,7 @@ function eventsCard() {
 
 function examplesPart() {
   if (!run.examples.length) return el("p", { class: "card empty" }, "No task has been asked twice yet: there is no before and after to show.");
-  return el("div", {}, run.examples.map((pair, index) => examplePair(pair, run.tasks[pair.task_id], index === 0)));
+  return el("div", {}, run.examples.map((pair, index) => examplePair(pair, pair.kind === "training" ? run.tasks[pair.task_id] : null, index === 0)));
 }
 
 function header() {

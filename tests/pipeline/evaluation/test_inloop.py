@@ -186,6 +186,18 @@ def test_a_resume_goes_on_with_the_measurement_of_its_step_and_forgets_those_of_
     assert json.loads(later.read_text(encoding="utf-8"))["pass_at_1"]["num_tasks"] == 6
 
 
+def test_a_resume_that_measures_other_tasks_begins_the_measurement_of_its_step_anew(tmp_path: Path) -> None:
+    broken = FakeRun(tmp_path, _config(inloop_requests=1), heldout=_HELDOUT)
+    broken.trainer.dies_in_step = 3
+    broken.generator.held["evaluation/e3"] = lambda: False
+    broken.generator.held["draw-6"] = lambda: "generate evaluation/e3" in broken.log
+    with pytest.raises(StageError, match="the trainer died"):
+        broken.train()
+    resumed = FakeRun(tmp_path, _config(inloop_tasks=2), heldout=_HELDOUT, done_steps=2)
+    resumed.train()
+    assert _asked(resumed)[:2] == ["e0", "e3"] and _measured(resumed) == [2, 4]
+
+
 @pytest.mark.parametrize("is_lost", [True, False])
 def test_a_measurement_whose_line_was_lost_is_logged_again_and_no_other(
     tmp_path: Path, is_lost: bool

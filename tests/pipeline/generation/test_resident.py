@@ -223,6 +223,11 @@ def test_an_evaluation_takes_any_engine_with_its_layers_and_enough_room(tmp_path
     assert "64 tokens there, 80 needed: give 16 less of --max-completion-length" in reason
     (reason,) = obstacles(identity("two", dtype="bfloat16"), found)
     assert reason.startswith("engine.dtype: ")
+    for ends, differ in (({"eos_token_id": [5, 6]}, True), ({"temperature": 0.7}, False)):
+        (tmp_path / "two" / "generation_config.json").write_text(json.dumps(ends))
+        assert [reason.partition(":")[0] for reason in obstacles(identity("two"), found)] == (
+            ["end tokens"] * differ
+        )
     (tmp_path / "two" / "tokenizer.json").write_text('{"other": 1}')
     (reason,) = obstacles(identity("two"), found)
     assert reason.startswith("tokenizer: ")

@@ -139,6 +139,13 @@ def test_memory_stays_in_its_bound_and_the_task_unused_for_longest_goes() -> Non
     assert index._tasks.currsize <= 40_000
 
 
+def test_the_keys_of_tasks_count_as_well() -> None:
+    index = HistoryIndex(100_000)
+    for number in range(60):
+        index.open(number.to_bytes(4_000, "big"), ())
+    assert 10 < len(index._tasks) < 25
+
+
 def test_one_sequence_larger_than_the_bound_is_forgotten_not_kept() -> None:
     index = index_of(range(1000), max_bytes=2_000)
     assert index._tasks.currsize == 0

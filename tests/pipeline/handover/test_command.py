@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -150,6 +151,15 @@ def test_a_run_whose_tasks_are_gone_can_still_be_handed_over(run: Path) -> None:
     (run / "config.yaml").write_text(lost, encoding="utf-8")
     _, model = find_model_folder(run)
     assert (model.config.dataset.name, model.config.evaluation.tasks) == ("gone.jsonl", "x.jsonl")
+
+
+def test_the_hub_takes_a_measurement_on_a_file_of_tasks(run: Path, tmp_path: Path) -> None:
+    summary, own = run / "summary.json", str(tmp_path / "held out.jsonl")
+    summary.write_text(summary.read_text().replace("ladder-heldout", own))
+    finish_run(run, Config())
+    (result,) = ModelCard.load(run / "checkpoints" / "step-000005" / "README.md").data.eval_results
+    # What huggingface.co asks of it.
+    assert re.fullmatch(r"(?:[\w-]+/)?[\w.-]+", result.dataset_type) and result.dataset_name == own
 
 
 def test_a_run_that_did_not_end_says_so_in_its_card(run: Path) -> None:

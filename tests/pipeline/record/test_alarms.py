@@ -207,6 +207,14 @@ def test_a_fault_from_the_first_step_on_is_told_in_the_third() -> None:
     assert told == [[], [], ["answers are cut off", "updates have no effect"]]
 
 
+def test_blocks_of_steps_that_send_their_weights_once_are_told_of_without_effect() -> None:
+    alarms = Alarms(Config(), shares_device=False)
+    told = []
+    for step in range(1, 13):
+        told += alarms.step(GOOD | {"weights/changed_share": 0.0 if step % 3 == 0 and step > 3 else None})
+    assert [rule.name for rule, _ in told] == ["updates have no effect"]
+
+
 def test_one_odd_step_is_no_fault() -> None:
     alarms = Alarms(Config(), shares_device=False)
     for step in range(30):

@@ -17,6 +17,7 @@ from pipeline.errors import StageError
 from pipeline.host.files import write_text_atomically
 from pipeline.record.ledger import Ledger
 from pipeline.record.run_folder import BASELINE_MARK, RunFolder, refuse_unusable_output
+from rewards.breaker import RewardsBrokenError
 from rewards.result import RewardResult
 from sandbox.result import Outcome
 
@@ -153,7 +154,12 @@ def test_an_evaluation_is_written_whole_and_checkpoints_sort_by_step(tmp_path: P
 
 def test_a_new_run_that_is_refused_leaves_its_name_free_and_work_is_kept(tmp_path: Path) -> None:
     output = OutputConfig(dir=str(tmp_path), name="run")
-    for error in (ValueError("a prompt is too long"), StageError("vLLM failed to start")):
+    for error in (
+        ValueError("a prompt is too long"),
+        StageError("vLLM failed to start"),
+        RewardsBrokenError("a reward worker did not start"),
+        TimeoutError("no answer"),
+    ):
         with pytest.raises(type(error)), RunFolder.create(output, "{}") as folder:
             Ledger(folder.db).close()
             assert not folder.is_kept()

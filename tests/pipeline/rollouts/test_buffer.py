@@ -223,3 +223,18 @@ async def test_groups_that_come_too_old_again_and_again_renew_no_deadline() -> N
         await asyncio.sleep(0.05)
     with pytest.raises(TimeoutError, match="came too old and were requeued"):
         await waiting
+
+
+async def test_a_draw_belongs_to_the_step_that_those_ahead_of_it_leave_to_it() -> None:
+    buffer = RolloutBuffer(groups_per_step=2, max_staleness=2)
+    await issue(buffer, *range(1, 7))
+    assert [buffer.step_of(draw_id) for draw_id in range(1, 7)] == [1, 1, 2, 2, 3, 3]
+    for draw_id in (1, 2, 4):
+        put(buffer, group(draw_id))
+    await buffer.take(2, 1)
+    # What is being trained on leaves no place in its step.
+    assert [buffer.step_of(draw_id) for draw_id in range(3, 7)] == [2, 2, 3, 3]
+    buffer.release(4, DrawState.DROPPED)
+    assert [buffer.step_of(draw_id) for draw_id in (3, 5, 6)] == [2, 2, 3]
+    buffer.trained(1)
+    assert [buffer.step_of(draw_id) for draw_id in (3, 5, 6)] == [2, 2, 3]

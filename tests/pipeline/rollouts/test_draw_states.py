@@ -98,7 +98,9 @@ class Walk:
         for index in range(request.num_generations):
             yield completion(index, version)
 
-    async def score(self, task: Task, text: str, *, priority: float = 0) -> RewardResult:
+    async def score(
+        self, task: Task, text: str, *, priority: float = 0, by_tests: bool = False
+    ) -> RewardResult:
         await self.judged[int(priority)].wait()
         return scored(self.reward_of(int(text.split()[-1])), detail="no sandbox")
 

@@ -108,7 +108,9 @@ def train_asynchronously(
         async for completion in engine.generate(request):
             yield completion
 
-    async def score_late(task: Task, text: str, *, priority: float = 0) -> RewardResult:
+    async def score_late(
+        task: Task, text: str, *, priority: float = 0, by_tests: bool = False
+    ) -> RewardResult:
         # Later answers first: they come in an order that no plain loop has.
         await asyncio.sleep(0.002 * (zlib.crc32(text.encode()) % 7))
         return score(text)

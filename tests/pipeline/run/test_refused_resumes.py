@@ -34,6 +34,15 @@ def test_what_a_checkpoint_holds_the_state_of_changes_only_where_there_is_none(
         refuse_resume(folder.path, changed)
 
 
+def test_a_named_run_that_was_moved_is_resumed_where_it_lies_and_under_no_new_name(tmp_path: Path) -> None:
+    config = config_of(0)
+    folder = FakeRun(tmp_path, config).train().folder
+    folder.write_config(render(load_config(None, overrides=["output.name=as-begun"])))
+    assert not [text for text in refuse_resume(folder.path, load_config(folder.config)) if "output" in text]
+    with pytest.raises(ConfigError, match=r"output\.name: .*a resumed run stays in its folder"):
+        refuse_resume(folder.path, load_config(folder.config, overrides=["output.name=other"]))
+
+
 @pytest.mark.parametrize(
     ("change", "path"),
     [
