@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from benchmarks.gpu.stage import Figures, Stage
 
@@ -11,8 +11,12 @@ from benchmarks.gpu.stage import Figures, Stage
 class Faulty(Stage):
     """Its second part fails, the third takes too long, the last is never begun."""
 
-    def all_parts(self) -> dict[str, Any]:
+    def all_parts(self) -> Mapping[str, Callable[[], Figures]]:
         return {"good": lambda: {"one": 1.0}, "bad": self._fail, "slow": self._sleep, "never": dict}
+
+    def measure(self, part: str) -> Figures:
+        """As a stage's, which imports torch to empty the card."""
+        return self.all_parts()[part]()
 
     def _fail(self) -> Figures:
         raise ValueError("the card | is gone")

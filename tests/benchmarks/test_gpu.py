@@ -43,7 +43,7 @@ def result(stage: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_part_that_fails_is_written_down_and_the_others_go_on(tmp_path: Path) -> None:
-    _, first, *_, found = run_stage(faulty(limit_s=20.0), terms(tmp_path), 25.0, {})
+    _, first, *_, found = run_stage(faulty(limit_s=20.0), terms(tmp_path), 10.0, {})
     assert found["parts"] == {"good": {"one": 1.0}}
     # A battery that is ended after a part has it, and goes on with the others.
     assert first["parts"] == {"good": {"one": 1.0}}
@@ -51,7 +51,7 @@ def test_a_part_that_fails_is_written_down_and_the_others_go_on(tmp_path: Path) 
     assert not is_whole(first)
     assert "the card | is gone" in found["errors"]["bad"]
     assert "not done within" in found["errors"]["slow"]
-    assert found["errors"]["never"] == "not begun within the stage's 25 s"
+    assert found["errors"]["never"] == "not begun within the stage's 10 s"
     lines = table(result(found)).splitlines()
     assert lines[0] == "NVIDIA H200, 143771 MB, driver 580.1; torch 2.13.0, cuda 13.0."
     assert "| kernels | good | one 1 |" in lines

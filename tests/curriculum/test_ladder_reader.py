@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -117,12 +118,15 @@ def test_a_task_file_runs_as_plain_python(file: str) -> None:
     assert callable(names[read_tasks((FOLDER / file).read_text(encoding="utf-8"), file)[-1].entry_point])
 
 
-def test_task_files_are_as_ruff_formats_them_but_for_blank_lines() -> None:
+def test_task_files_are_as_ruff_formats_them_but_for_blank_lines(tmp_path: Path) -> None:
     """The formatter wants two blank lines around every function, which would pull tasks and tests apart."""
+    formatted = shutil.copytree(FOLDER, tmp_path / "formatted")
+    command = [sys.executable, "-m", "ruff", "format", "--isolated", "--line-length=110", "."]
+    subprocess.run(command, cwd=formatted, capture_output=True, check=True, timeout=60)
     for file in TASK_FILES:
-        text = (FOLDER / file).read_text(encoding="utf-8")
-        command = [sys.executable, "-m", "ruff", "format", "--isolated", "--line-length=110", "-"]
-        done = subprocess.run(command, input=text, capture_output=True, text=True, check=True, timeout=60)
-        lines = [line for line in text.splitlines() if line]
-        assert lines == [line for line in done.stdout.splitlines() if line], file
+        lines, changed = (
+            [line for line in (folder / file).read_text(encoding="utf-8").splitlines() if line]
+            for folder in (FOLDER, formatted)
+        )
+        assert lines == changed, file
         assert max(map(len, lines)) <= 110, file

@@ -48,7 +48,7 @@ class RunningEngine:
     loop: asyncio.AbstractEventLoop
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def vllm_engine() -> Iterator[RunningEngine]:
     """Of the built-in model, in fp32."""
     config = Config.model_validate(

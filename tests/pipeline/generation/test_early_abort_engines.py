@@ -6,16 +6,11 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
-from curriculum.ladder.index import ladder_tasks
 from pipeline.generation.transformers_engine import TransformersEngine
 from pipeline.messages import Completion
 from pipeline.models.loading import load_tokenizer
-from pipeline.models.prompts import encode_prompt
 from rewards.extract import extract_code
 from rewards.syntax import check_syntax
-from tests.pipeline.conftest import RunningEngine
 from tests.pipeline.generation.asking import ask, collect
 from tests.pipeline.tiny_model import make_config, save_byte_model
 
@@ -54,25 +49,3 @@ def test_transformers_ends_hopeless_rows_and_writes_the_others_as_before(tmp_pat
         else:
             assert not compiles(one), "it would have failed whole as well"
     asyncio.run(engine.close())
-
-
-@pytest.mark.slow
-def test_vllm_ends_hopeless_completions_and_goes_on(vllm_engine: RunningEngine) -> None:
-    tokenizer = load_tokenizer(vllm_engine.model_path)
-    prompt_ids = encode_prompt(tokenizer, ladder_tasks("train")[0], PREFILL)
-    # So hot that most of it is no Python.
-    hot = ask("hot", 12, prompt_ids=prompt_ids, temperature=1.6, max_completion_length=100, stop=("\n```",))
-    request = replace(hot, abort_prefill=PREFILL)
-    completions = vllm_engine.loop.run_until_complete(collect(vllm_engine.generator, request))
-    assert sorted(completion.index for completion in completions) == list(range(12))
-    check_aborted(completions)
-    for completion in completions:
-        decoded = str(tokenizer.decode(list(completion.token_ids), skip_special_tokens=True))
-        assert decoded.startswith(completion.text)
-        if completion.finish_reason == "length":
-            assert len(completion.token_ids) == 100
-    cool = replace(request, request_id="cool", sampling=replace(request.sampling, temperature=0.2))
-    assert all(
-        completion.finish_reason != "abort" or not compiles(completion)
-        for completion in vllm_engine.loop.run_until_complete(collect(vllm_engine.generator, cool))
-    )

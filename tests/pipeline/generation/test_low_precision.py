@@ -329,13 +329,13 @@ def test_a_running_int8_engine_takes_new_weights_and_stays_near_the_model(tmp_pa
 
     try:
         model = load_model(path)
-        before = loop.run_until_complete(collect(engine, ask(engine, "before", 16)))
+        before = loop.run_until_complete(collect(engine, ask(engine, "before", 8)))
         # Rounded, but of these weights.
         assert 1e-3 < mean_difference(model, before) < 0.3
         shaken(model, 0, scale=0.1)
         new = write_weights(model.named_parameters(), str(tmp_path / "new"), 1, torch.float32)
         loop.run_until_complete(generator.update_weights(new))
-        after = loop.run_until_complete(collect(engine, ask(engine, "after", 16)))
+        after = loop.run_until_complete(collect(engine, ask(engine, "after", 8)))
         assert {c.receipt for c in after} == {code_of(new.receipt)}
         now, then = (mean_difference(one, after) for one in (model, load_model(path)))
         assert now < then / 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.pipeline.adapter_files import publish_random_adapter
 from tests.pipeline.conftest import RunningEngine
 from tests.pipeline.generation import asking
 from tests.pipeline.generation.asking import forward_logprobs, logprobs_over_an_old_cache, worst_error
+from tests.pipeline.generation.test_early_abort_engines import check_aborted, compiles
 
 pytestmark = pytest.mark.slow
 
@@ -92,10 +94,10 @@ def test_a_group_reads_its_prompt_once_but_for_the_end(vllm_engine: RunningEngin
 
 @pytest.mark.parametrize("transport", ["file", "collective"])
 def test_new_weights_reach_the_running_engine_exactly(
-    vllm_engine: RunningEngine, tmp_path: Path, transport: str
+    vllm_engine: RunningEngine, policies: Policies, tmp_path: Path, transport: str
 ) -> None:
     loop, generator = vllm_engine.loop, vllm_engine.generator
-    model = load_model(vllm_engine.model_path)
+    model = deepcopy(policies.base)
     loop.run_until_complete(generator.reset())
     before = write(vllm_engine, ask(vllm_engine, "before", 4))
     assert worst_difference(vllm_engine, model, before) < 1e-3
@@ -113,7 +115,7 @@ def test_new_weights_reach_the_running_engine_exactly(
     after = write(vllm_engine, ask(vllm_engine, "after", 4))
     assert worst_difference(vllm_engine, model, after) < 1e-3
     # The test can fail: the old weights give other probabilities.
-    assert worst_difference(vllm_engine, load_model(vllm_engine.model_path), after) > 0.01
+    assert worst_difference(vllm_engine, policies.base, after) > 0.01
     assert {(c.min_policy_version, c.max_policy_version) for c in before} == {(version, version)}
     assert {(c.min_policy_version, c.max_policy_version) for c in after} == {(version + 1, version + 1)}
     assert len(loaded.receipt) == 273 and {c.receipt for c in after} == {code_of(update.receipt)}
@@ -243,7 +245,7 @@ def test_what_an_update_finds_unbegun_reads_its_prompt_under_the_new_weights(
 
 
 def test_an_adapter_is_merged_into_the_running_engine_exactly(
-    vllm_engine: RunningEngine, tmp_path: Path
+    vllm_engine: RunningEngine, policies: Policies, tmp_path: Path
 ) -> None:
     loop, generator, base = vllm_engine.loop, vllm_engine.generator, vllm_engine.model_path
 
@@ -261,7 +263,7 @@ def test_an_adapter_is_merged_into_the_running_engine_exactly(
 
     model, across, after = loop.run_until_complete(scenario())
     assert worst_difference(vllm_engine, model, after) < 1e-3
-    assert worst_difference(vllm_engine, load_model(base), after) > 0.01
+    assert worst_difference(vllm_engine, policies.base, after) > 0.01
     # Completions that were running go on under the adapter, over all that they had written before.
     assert across
     prompt = ask(vllm_engine, "prompt", 1).prompt_ids
@@ -271,10 +273,33 @@ def test_an_adapter_is_merged_into_the_running_engine_exactly(
         )
     # An adapter of zeros is the base again: nothing of the first one is left.
     again = write(vllm_engine, ask(vllm_engine, "base again", 4))
-    assert worst_difference(vllm_engine, load_model(base), again) < 1e-3
+    assert worst_difference(vllm_engine, policies.base, again) < 1e-3
 
 
 def test_an_update_that_is_not_newer_is_refused_by_name(vllm_engine: RunningEngine) -> None:
     update = WeightUpdate(policy_version=0, path="unused")
     with pytest.raises(GeneratorError, match="not newer"):
         vllm_engine.loop.run_until_complete(vllm_engine.generator.update_weights(update))
+
+
+def test_vllm_ends_hopeless_completions_and_goes_on(vllm_engine: RunningEngine) -> None:
+    tokenizer = load_tokenizer(vllm_engine.model_path)
+    prompt_ids = encode_prompt(tokenizer, ladder_tasks("train")[0], PREFILL)
+    # So hot that most of it is no Python.
+    hot = asking.ask(
+        "hot", 12, prompt_ids=prompt_ids, temperature=1.6, max_completion_length=100, stop=("\n```",)
+    )
+    request = replace(hot, abort_prefill=PREFILL)
+    completions = vllm_engine.loop.run_until_complete(collect(vllm_engine, request))
+    assert sorted(completion.index for completion in completions) == list(range(12))
+    check_aborted(completions)
+    for completion in completions:
+        decoded = str(tokenizer.decode(list(completion.token_ids), skip_special_tokens=True))
+        assert decoded.startswith(completion.text)
+        if completion.finish_reason == "length":
+            assert len(completion.token_ids) == 100
+    cool = replace(request, request_id="cool", sampling=replace(request.sampling, temperature=0.2))
+    assert all(
+        completion.finish_reason != "abort" or not compiles(completion)
+        for completion in vllm_engine.loop.run_until_complete(collect(vllm_engine, cool))
+    )

@@ -186,15 +186,25 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_model.save_model(tmp_path_factory.mktemp("policy"))
 
 
+@pytest.fixture(scope="module")
+def plain(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Tensor, Tensor, list[TokenIds]]:
+    """The weights before and after a plain loop, and what it trained on."""
+    before = weights_of(Trainer(configure(is_streamed=False, mode="keep"), model))
+    return before, *train_synchronously(tmp_path_factory.mktemp("plain"), model)
+
+
 @pytest.mark.parametrize(
     ("is_streamed", "mode"),
     [(True, "keep"), (False, "keep"), (True, "keep_cache"), (True, "drain"), (True, "abort")],
 )
 def test_on_policy_training_ends_at_the_weights_of_a_plain_loop(
-    tmp_path: Path, model: Path, is_streamed: bool, mode: str
+    tmp_path: Path,
+    model: Path,
+    plain: tuple[Tensor, Tensor, list[TokenIds]],
+    is_streamed: bool,
+    mode: str,
 ) -> None:
-    before = weights_of(Trainer(configure(is_streamed=False, mode="keep"), model))
-    expected, expected_samples = train_synchronously(tmp_path, model)
+    before, expected, expected_samples = plain
     ours, samples, run = train_asynchronously(tmp_path, model, is_streamed=is_streamed, mode=mode)
     assert samples == expected_samples
     assert_same_training(before, ours, expected)

@@ -107,13 +107,6 @@ def test_a_run_that_was_resumed_is_the_same_bit_for_bit(
     assert all(json.loads(metrics)["train/grad_norm"] > 0 for _, metrics in steps)
 
 
-def test_some_steps_begin_at_the_checkpoint_before_them(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([str(run), "--from", "4", "--to", "4"]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "step 4: the same"
-
-
 def test_a_token_of_another_probability_shows_in_its_step(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -143,7 +136,8 @@ def test_a_checkpoint_that_was_changed_is_found_by_its_tensor(
     data[-1] ^= 1
     path.write_bytes(bytes(data))
     assert main([str(other), "--from", "4", "--to", "4"]) == 1
-    assert "step 4 differs: 1 things, first model.safetensors: " in capsys.readouterr().out
+    # The first line: what comes before begins at the checkpoint before it.
+    assert capsys.readouterr().out.startswith("step 4 differs: 1 things, first model.safetensors: ")
 
 
 def test_a_whole_run_repeats_itself_with_seeds_for_requests_and_no_staleness(tmp_path: Path) -> None:
