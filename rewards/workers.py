@@ -134,14 +134,15 @@ class WorkerGroup:
     ) -> RewardResult:
         """Score ``text`` as an answer to ``task`` in the least loaded worker; waits for a free place.
 
-        Of those who wait the one with the smallest ``priority`` is first, then the one that came first.
-
-        Gives an INFRA_ERROR result when the worker raised, was late, or died of the item again and
-        again; ``detail`` names worker and task. Once cancelled, an item that no worker has begun is not
-        run; one that runs keeps its place until it ends. Raises RewardsBrokenError when no worker is
-        left and none can be started.
+        Of those who wait the one with the smallest ``priority`` is first, then the one that came first. Gives
+        an INFRA_ERROR when the worker raised, was late, or died of the item again and again; ``detail`` names
+        worker and task. Once cancelled, an item that no worker has begun is not run; one that runs keeps its
+        place until it ends. Raises RewardsBrokenError when no worker is left and none can be started.
         """
-        result = await self._ask("judge" if by_tests else "score", task, text, priority=priority)
+        if by_tests:
+            result = await self._ask("judge", task, text, priority=priority)
+        else:
+            result = await self._ask("score", task, text, priority=priority)
         assert isinstance(result, RewardResult)
         return result
 
@@ -254,11 +255,8 @@ class WorkerGroup:
             raise
 
     def _least_loaded(self) -> _Worker | None:
-        return min(
-            (worker for worker in self._workers if worker.has_room),
-            key=lambda worker: worker.num_in_flight,
-            default=None,
-        )
+        ready = (worker for worker in self._workers if worker.has_room)
+        return min(ready, key=lambda worker: worker.num_in_flight, default=None)
 
     def _serve(self) -> None:
         """Give free places to those who wait, in their order."""

@@ -11,6 +11,7 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -48,6 +49,7 @@ DEADLINE_S = 0.6
 # What a probe of those who are late takes, and the end of a process.
 GRACE_S = 6.0
 FAULTS: tuple[Fault, ...] = get_args(Fault)
+SILENT: tuple[Fault, ...] = ("hangs", "is late")
 
 BATCH = TrainBatch(step=1, samples=())
 UPDATE = WeightUpdate(policy_version=1, path="x")
@@ -84,6 +86,7 @@ ANSWERS: Mapping[str, Any] = {
     "load": 3,
     "describe": WorkerInfo(level="L3", configuration=(), pid=PID),
     "score": Scored(result=RESULT, num_sandbox_failures=0),
+    "judge": Scored(result=RESULT, num_sandbox_failures=0),
     "tell": Scored(result="a hint", num_sandbox_failures=0),
 }
 
@@ -133,18 +136,16 @@ def of_the_trainer(
     """One rank that is bad, and ``others`` that are well."""
 
     async def do(end: Callable[[], Liar]) -> list[Any]:
-        with pytest.MonkeyPatch.context() as patch:
-            well = [Liar(ANSWERS) for _ in range(others)]
-            patch.setattr(handle.TrainerHandle, "_make_ranks", lambda _: [end(), *well])
-            for limit in ("_SAVE_LIMIT", "_FIT_LIMIT"):
-                patch.setattr(handle, limit, (DEADLINE_S, "fixed"))
-            patch.setattr(handle, "_PROBE_TIMEOUT_S", 0.3)
-            trainer = TrainerHandle(CONFIG, "model", "cpu")
-            await trainer.start()
-            try:
-                return [] if ask is None else [await ask(trainer), await ask(trainer)]
-            finally:
-                trainer.close()
+        class Handle(TrainerHandle):
+            def _make_ranks(self) -> list[Any]:
+                return [end(), *[Liar(ANSWERS) for _ in range(others)]]
+
+        trainer = Handle(CONFIG, "model", "cpu")
+        await trainer.start()
+        try:
+            return [] if ask is None else [await ask(trainer), await ask(trainer)]
+        finally:
+            trainer.close()
 
     return do
 
@@ -236,6 +237,13 @@ WAITS = (
     ),
     Wait(
         who="reward worker",
+        method="judge",
+        do=of_the_rewards(lambda workers: workers.score(TASK, "", by_tests=True), RESULT),
+        names="reward worker 0",
+        mended=("dies", "answers nonsense"),
+    ),
+    Wait(
+        who="reward worker",
         method="tell",
         do=of_the_rewards(told, "a hint"),
         names="reward worker 0",
@@ -249,9 +257,17 @@ ELSEWHERE = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.fixture(autouse=True)
+def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the trainer's waits that no setting gives."""
+    for limit in ("_SAVE_LIMIT", "_FIT_LIMIT"):
+        monkeypatch.setattr(handle, limit, (DEADLINE_S, "fixed"))
+    monkeypatch.setattr(handle, "_PROBE_TIMEOUT_S", 0.3)
+
+
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault not in SILENT])
 @pytest.mark.parametrize("wait", WAITS, ids=lambda wait: f"{wait.who} {wait.method}")
-def test_a_wait_ends_by_its_deadline_and_names_who_it_was_for(
+def test_a_wait_ends_at_once_and_names_who_it_was_for(
     wait: Wait, fault: Fault, caplog: pytest.LogCaptureFixture
 ) -> None:
     begun = time.monotonic()
@@ -260,12 +276,28 @@ def test_a_wait_ends_by_its_deadline_and_names_who_it_was_for(
         assert more == [first] * len(more), "the second answer to the first call is no answer to the second"
         told = caplog.text
     else:
-        with pytest.raises((StageError, RewardsBrokenError)) as raised:
-            asyncio.run(_done(wait, fault))
-        told = str(raised.value)
-    assert time.monotonic() - begun < DEADLINE_S + GRACE_S + (LATE_S if fault == "is late" else 0.0)
+        told = _raised(wait, fault)
+    assert time.monotonic() - begun < DEADLINE_S + GRACE_S
     assert fault == "answers twice" or wait.names in told
     assert fault != "answers nonsense" or "sent what is no answer" in told
+
+
+@pytest.mark.parametrize("fault", SILENT)
+def test_a_wait_ends_by_its_deadline_and_names_who_it_was_for(fault: Fault) -> None:
+    def check(wait: Wait) -> None:
+        begun = time.monotonic()
+        assert wait.names in _raised(wait, fault)
+        assert time.monotonic() - begun < DEADLINE_S + GRACE_S + (LATE_S if fault == "is late" else 0.0)
+
+    # Some at a time: nearly all of it is waiting.
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(check, WAITS))
+
+
+def _raised(wait: Wait, fault: Fault) -> str:
+    with pytest.raises((StageError, RewardsBrokenError)) as raised:
+        asyncio.run(_done(wait, fault))
+    return str(raised.value)
 
 
 async def _done(wait: Wait, fault: Fault) -> list[Any]:
