@@ -50,46 +50,40 @@ DOCUMENTS: Final = (
 END: Final = "<!-- end of table -->"
 _MARKED: Final = re.compile(rf"<!-- table: (?P<name>[a-z_]+) -->\n(?P<body>.*?){re.escape(END)}", re.DOTALL)
 
-# Who prints a benchmark's result, and what measures it.
-MEASURED: Final[Mapping[str, tuple[Callable[[dict[str, Any]], str], str]]] = {
-    "modes": (modes.table, "modes"),
-    "baselines": (modes.table, "modes --only baseline baseline-vllm conservative balanced aggressive"),
-    "modes_coder": (modes.table, "modes --config configs/recipes/coder.yaml"),
-    "step_limit": (step_limit.table, "step_limit RUN ..."),
-    "quality": (quality.table, "quality"),
-    "coder": (coder.table, "coder"),
-    "coder_sixty_steps": (coder.table, "coder --set training.max_steps=60"),
-    "coder_without_kl": (coder.table, "coder --set grpo.beta=0"),
-    "coder_shown_tests": (coder.table, "coder --set dataset.shown_tests=all"),
-    "turns": (turns.table, "turns"),
-    "turn_speed": (turn_speed.table, "turn_speed"),
-    "ablation": (ablation.table, "ablation"),
-    "dropped": (ablation.dropped_table, "ablation"),
-    "curriculum": (curriculum.table, "curriculum"),
-    "train_step": (train_step.table, "train_step"),
-    "train_step_coder": (
-        train_step.table,
-        "train_step --model qwen2.5-coder-0.5b-instruct --batch runs/coder_step.json.gz",
-    ),
-    "memory": (memory.table, "train_step.memory"),
-    "train_step_profile": (train_step.profile_table, "train_step --profile"),
-    "train_step_profile_coder": (train_step.profile_table, "train_step --profile --rows all-lora"),
-    "generation": (generation.table, "generation"),
-    "generation_coder": (generation.table, "generation --model qwen2.5-coder-0.5b-instruct --length 256"),
-    "generation_parts": (
-        generation_parts.table,
-        "generation_parts --model qwen2.5-coder-0.5b-instruct --length 256",
-    ),
-    "generation_transformers": (generation.table, "generation --contenders plain transformers"),
-    "generation_draft": (generation.table, "generation --draft-layers 6 --contenders plain draft"),
-    "speculation_exactness": (speculation_exactness.table, "speculation_exactness"),
-    "startup": (startup.table, "startup"),
-    "async_overlap": (async_overlap.table, "async_overlap"),
-    "chaos": (chaos.table, "chaos"),
-    "chaos_after": (chaos.table, "chaos --runs 14"),
-    "sandbox": (sandbox.table, "sandbox"),
-    "rewards": (rewards.table, "rewards"),
-    "gpu": (gpu.table, "gpu"),
+# Who prints a benchmark's result; the file says what measured it.
+MEASURED: Final[Mapping[str, Callable[[dict[str, Any]], str]]] = {
+    "modes": modes.table,
+    "baselines": modes.table,
+    "modes_coder": modes.table,
+    "step_limit": step_limit.table,
+    "quality": quality.table,
+    "coder": coder.table,
+    "coder_sixty_steps": coder.table,
+    "coder_without_kl": coder.table,
+    "coder_shown_tests": coder.table,
+    "turns": turns.table,
+    "turn_speed": turn_speed.table,
+    "ablation": ablation.table,
+    "dropped": ablation.dropped_table,
+    "curriculum": curriculum.table,
+    "train_step": train_step.table,
+    "train_step_coder": train_step.table,
+    "memory": memory.table,
+    "train_step_profile": train_step.profile_table,
+    "train_step_profile_coder": train_step.profile_table,
+    "generation": generation.table,
+    "generation_coder": generation.table,
+    "generation_parts": generation_parts.table,
+    "generation_transformers": generation.table,
+    "generation_draft": generation.table,
+    "speculation_exactness": speculation_exactness.table,
+    "startup": startup.table,
+    "async_overlap": async_overlap.table,
+    "chaos": chaos.table,
+    "chaos_after": chaos.table,
+    "sandbox": sandbox.table,
+    "rewards": rewards.table,
+    "gpu": gpu.table,
 }
 
 
@@ -112,14 +106,11 @@ DERIVED: Final[Mapping[str, Callable[[], str]]] = {"proofs": proofs_table}
 
 
 def printed(name: str) -> str:
-    """The table ``name``, or a line that says that there is none. Raises KeyError for a name that is none."""
+    """The table ``name``. Raises KeyError for a name that is none."""
     if name in DERIVED:
         return DERIVED[name]()
-    table, command = MEASURED[name]
     path = RESULTS / _FILES.get(name, f"{name}_cpu.json")
-    if not path.is_file():
-        return f"Not measured yet: `python -m benchmarks.{command}`."
-    return table(json.loads(path.read_text(encoding="utf-8")))
+    return MEASURED[name](json.loads(path.read_text(encoding="utf-8")))
 
 
 def written(text: str) -> str:

@@ -24,12 +24,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.report import RESULTS, in_turns, positive, table_text
+from benchmarks.report import in_turns, positive, table_text
 from benchmarks.whole_runs import contest
 from benchmarks.whole_runs.training_run import Contender, accelerated
 from configs.load import MODES, load_config
 
-RESULT = RESULTS / "modes_cpu.json"
 BASELINE = "baseline"
 BASELINE_VLLM = "baseline-vllm"
 CONTENDERS: Mapping[str, Contender] = {

@@ -31,13 +31,6 @@ def why_no_overlap_trial(config: Config) -> str | None:
     return None
 
 
-def why_no_drafts(config: Config) -> str | None:
-    """The setting for which nothing is drafted."""
-    if config.generation.engine != "vllm":
-        return f"generation.engine: {config.generation.engine} does not draft"
-    return None
-
-
 def needs_no_kl(config: Config) -> str | None:
     """The setting for which a group without signal has a gradient all the same."""
     if config.grpo.beta > 0:
@@ -67,16 +60,16 @@ def needs_curriculum(config: Config) -> str | None:
 
 
 def needs_vllm(config: Config) -> str | None:
-    """The setting for which there is no KV cache of vLLM's."""
+    """The setting for which there are no drafts, no prefix cache and no weights in 8 bits."""
     if config.generation.engine != "vllm":
-        return f"generation.engine: {config.generation.engine} has no such cache"
+        return f"generation.engine: {config.generation.engine} cannot; vllm can"
     return None
 
 
 def why_not_quantised(config: Config) -> str | None:
     """The setting for which the engine's weights stay as they are."""
-    if config.generation.engine != "vllm":
-        return f"generation.engine: {config.generation.engine} does not quantise"
+    if (why := needs_vllm(config)) is not None:
+        return why
     generation = config.generation
     is_compiled = generation.enforce_eager is False
     if config.runtime.device == "cpu" and generation.quantization == "auto" and is_compiled:

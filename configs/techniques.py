@@ -21,7 +21,6 @@ from configs.conditions import (
     needs_no_kl,
     needs_shared_prompt,
     needs_vllm,
-    why_no_drafts,
     why_no_overlap_trial,
     why_not_quantised,
     why_not_streamed,
@@ -216,7 +215,7 @@ TECHNIQUES: Final = (
         proof="tests/pipeline/generation/test_vllm_samplers.py::test_all_tokens_of_a_draft_jointly_follow_the_distribution",
         guard="dynamic: the length of drafts follows measured costs and acceptance, down to none; a sampler "
         "that fails its self-test is not drafted for",
-        idle=why_no_drafts,
+        idle=needs_vllm,
     ),
     Technique(
         key="quantization",

@@ -8,19 +8,33 @@ flags, are the commands' own.
 
 from __future__ import annotations
 
+import pkgutil
 import sys
 from collections.abc import Callable, Sequence
 
 from configs.command_line import USER_ERROR, not_installed
 
+# What is called, and what it does. Each imports its own: the merge needs torch, the report does not.
 _VERBS = {
-    "doctor": "is this machine fit for a run; with RUN_DIR: what limited that run",
-    "report": "one HTML file of a run, and its timeline as a trace",
-    "audit": "does the account of a run's rollouts add up",
-    "replay": "do a run's training again from its tokens: is it the same, bit for bit",
-    "hand-over": "a trained model as a folder with a card, or on the hub",
-    "merge": "an adapter folder merged into its base model",
-    "metrics": "every metric with unit and meaning, as docs/metrics.md",
+    "doctor": (
+        "pipeline.doctor.command:main",
+        "is this machine fit for a run; with RUN_DIR: what limited that run",
+    ),
+    "report": ("pipeline.report.page:main", "one HTML file of a run, and its timeline as a trace"),
+    "audit": ("pipeline.record.audit:main", "does the account of a run's rollouts add up"),
+    "replay": (
+        "pipeline.run.replay:main",
+        "do a run's training again from its tokens: is it the same, bit for bit",
+    ),
+    "hand-over": (
+        "pipeline.handover.command:main",
+        "a trained model as a folder with a card, or on the hub",
+    ),
+    "merge": ("pipeline.handover.command:merge_command", "an adapter folder merged into its base model"),
+    "metrics": (
+        "pipeline.record.metric_names:main",
+        "every metric with unit and meaning, as docs/metrics.md",
+    ),
 }
 
 
@@ -29,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help"):
         print("usage: python -m pipeline VERB ...; VERB --help says more\n")
-        for verb, said in _VERBS.items():
+        for verb, (_, said) in _VERBS.items():
             print(f"  {verb:<11}{said}")
         return 0
     verb = words[0].replace("_", "-")
@@ -37,32 +51,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {words[0]!r} is not a verb; allowed: {', '.join(_VERBS)}", file=sys.stderr)
         return USER_ERROR
     try:
-        command = _command(verb)
+        command: Callable[[Sequence[str]], int] = pkgutil.resolve_name(_VERBS[verb][0])
     except ModuleNotFoundError as missing:
         if (words_of_it := not_installed(missing)) is None:
             raise
         print(f"error: {words_of_it}", file=sys.stderr)
         return USER_ERROR
     return command(words[1:])
-
-
-def _command(verb: str) -> Callable[[Sequence[str]], int]:
-    # Each imports its own: the merge needs torch, the report does not.
-    if verb == "doctor":
-        from pipeline.doctor.command import main
-    elif verb == "report":
-        from pipeline.report.page import main
-    elif verb == "audit":
-        from pipeline.record.audit import main
-    elif verb == "replay":
-        from pipeline.run.replay import main
-    elif verb == "hand-over":
-        from pipeline.handover.command import main
-    elif verb == "merge":
-        from pipeline.handover.command import merge_command as main
-    else:
-        from pipeline.record.metric_names import main
-    return main
 
 
 if __name__ == "__main__":

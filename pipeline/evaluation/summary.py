@@ -19,7 +19,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from configs.conditions import why_no_drafts
 from configs.schema import Config
 from pipeline.evaluation.evaluate import EvaluationReport
 from pipeline.evaluation.passk import paired_difference, table_cells
@@ -152,7 +151,7 @@ def guards_of(database: Path, config: Config) -> tuple[str, ...]:
 
     Alarms of steps that were gone back from are not among it.
     """
-    is_drafting = config.acceleration.speculative.enabled and why_no_drafts(config) is None
+    is_drafting = config.acceleration.speculative.enabled and config.generation.engine == "vllm"
     with reading(database) as ledger:
         query = "SELECT kind, text FROM events WHERE kind IN (?, ?, ?, ?) ORDER BY event_id"
         events = ledger.execute(query, (GUARD, PLACEMENT_GUARD, ALARM, REWIND)).fetchall()

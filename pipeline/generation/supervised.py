@@ -68,7 +68,7 @@ class SupervisedGenerator:
         What had been yielded before stays, and its like of the second try is left out.
 
         Raises:
-            TooManyRestartsError: the engine died too often.
+            StageError: the engine died too often.
             GeneratorError: the request itself failed, in an engine that is well.
         """
         received: set[int] = set()

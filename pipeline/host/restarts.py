@@ -15,10 +15,6 @@ from pipeline.errors import StageError
 _MAX_REASON = 600
 
 
-class TooManyRestartsError(StageError):
-    """A stage died again and again; the message names it, the limit and the last reason."""
-
-
 class RestartLimit:
     """At most ``max_restarts`` restarts of each stage within ``window_s`` seconds, or without work between.
 
@@ -45,7 +41,8 @@ class RestartLimit:
         """Count a restart of ``stage``, which ended for ``reason``; ``has_worked`` since the one before.
 
         Raises:
-            TooManyRestartsError: it has used up its restarts; it shall not be started again.
+            StageError: it has used up its restarts and shall not be started again; the message names it, the
+                limit and the last reason.
         """
         now_s = self._clock()
         recent = self._restarts.setdefault(stage, deque())
@@ -59,7 +56,7 @@ class RestartLimit:
                 f"the last reason: {_short(reason)}"
             )
             self._note("given up", text)
-            raise TooManyRestartsError(text)
+            raise StageError(text)
         recent.append(now_s)
         self._note("restart", f"{stage} ({len(recent)} of {self._max_restarts}): {_short(reason)}")
 

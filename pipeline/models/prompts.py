@@ -22,7 +22,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from configs.conditions import why_no_drafts
 from configs.schema import Config, GenerationConfig
 from curriculum.task import Task
 from pipeline.host.files import cache_root, files_digest, read_object, write_text_atomically
@@ -194,13 +193,14 @@ def request_seed(seed: int, name: str) -> int:
 
 def refuse_useless_seeds(config: Config, device: str) -> None:
     """Raise ValueError where generation.seed_requests would do nothing on ``device``."""
-    if config.generation.seed_requests and config.generation.engine == "vllm" and device == "cpu":
+    if not config.generation.seed_requests or config.generation.engine != "vllm":
+        return
+    if device == "cpu":
         raise ValueError(
             "generation.seed_requests: value True: vLLM on a CPU takes no seed for a request; set it to "
             "false, or generation.engine to transformers"
         )
-    drafts = config.acceleration.speculative.enabled and why_no_drafts(config) is None
-    if config.generation.seed_requests and config.generation.engine == "vllm" and drafts:
+    if config.acceleration.speculative.enabled:
         raise ValueError(
             "generation.seed_requests: value True: with drafts a request draws as many numbers as were "
             "drafted, which its seed does not say; set acceleration.speculative.enabled to false"

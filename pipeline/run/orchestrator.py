@@ -282,7 +282,7 @@ class _Run:
         )
 
     async def _bring_back(self, trainer: TrainerHandle, lost: TrainerLostError) -> None:
-        """Start the trainer again; raises TooManyRestartsError."""
+        """Start the trainer again; raises StageError."""
         done = self._context.ledger.last_step()
         has_worked, self._lost_after = done > self._lost_after, max(done, self._lost_after)
         while True:
@@ -298,7 +298,7 @@ class _Run:
     async def _resume_on(self, trainer: TrainerHandle, stages: Stages) -> tuple[Sampler, int]:
         """``_resume`` with a trainer that is started again where it is lost while it loads; sampler and step.
 
-        Raises TooManyRestartsError.
+        Raises StageError.
         """
         while True:
             sampler = self._sampler(stages)
