@@ -15,6 +15,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ruff import find_ruff_bin  # type: ignore[import-untyped]
@@ -73,7 +74,10 @@ class Linter:
         self._server: RuffServer | None = None
         self._num_failures = 0
         self._no_server_until = -math.inf
-        self.version = _ruff_version(timeout_s)
+        try:
+            self.version = f"ruff {version('ruff')}"
+        except PackageNotFoundError as error:
+            raise LintError("ruff is not installed: pip install ruff") from error
 
     def __enter__(self) -> Linter:
         return self
@@ -165,13 +169,3 @@ def _run_ruff(folder: str, timeout_s: float) -> bytes:
     if code in _DEATHS:
         raise UnreadableError(f"it ended with code {code}")
     return bytes(output)
-
-
-def _ruff_version(timeout_s: float) -> str:
-    try:
-        done = subprocess.run(
-            [find_ruff_bin(), "--version"], capture_output=True, timeout=timeout_s, check=True, text=True
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise LintError(f"ruff does not run: {error}") from error
-    return done.stdout.strip()

@@ -105,7 +105,7 @@ def random_model(work: Path, name: str) -> Path:
     folder, sizes = work / name, GEOMETRIES[name]
     if (folder / "config.json").is_file():
         return folder
-    tokenizer = _byte_tokenizer()
+    tokenizer = make_byte_tokenizer()
     settings = Qwen2Config(
         vocab_size=sizes.vocabulary,
         hidden_size=sizes.hidden,
@@ -130,7 +130,8 @@ def random_model(work: Path, name: str) -> Path:
     return folder
 
 
-def _byte_tokenizer() -> Any:
+def make_byte_tokenizer() -> Any:
+    """Bytes, one token for a code fence, and an end token: any program can be written with it."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 

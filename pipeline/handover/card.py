@@ -147,8 +147,7 @@ def _reward_lines(config: Config) -> Iterator[str]:
     rewards = config.rewards
     rows = [(name, f"{weight:g}") for name, weight in rewards.weights.model_dump().items() if weight]
     rows += [
-        (name, f"{weight:g}")
-        for name, weight in zip(rewards.custom, rewards.custom_weights, strict=True)
+        (name, f"{weight:g}") for name, weight in zip(rewards.custom, rewards.custom_weights, strict=True)
     ]
     yield f"Preset `{rewards.preset}`; a weighted sum of:"
     yield ""

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from benchmarks.gpu.stage import make_byte_tokenizer as make_byte_tokenizer
 from configs.schema import Config
 from pipeline.messages import TrainBatch, TrainingSample
 
@@ -56,19 +57,6 @@ def save_model(folder: Path, seed: int = 0, *, is_tied: bool = True) -> Path:
     make_model(seed, is_tied=is_tied).save_pretrained(str(folder))
     make_tokenizer().save_pretrained(str(folder))
     return folder
-
-
-def make_byte_tokenizer() -> PreTrainedTokenizerFast:
-    """Bytes, one token for a code fence, and an end token: any program can be written with it."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {character: index for index, character in enumerate(alphabet)}
-    vocabulary |= {"``": len(alphabet), "```": len(alphabet) + 1, "<end>": len(alphabet) + 2}
-    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[("`", "`"), ("``", "`")]))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    backend.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=backend, eos_token="<end>", pad_token="<end>"
-    )
 
 
 def make_byte_model(

@@ -45,9 +45,7 @@ def test_restarts_are_counted_by_stage_within_a_sliding_window() -> None:
     limit.admit("generator 0", "killed again")
     limit.admit("the trainer", "out of memory")
     notes.now_s = 99.0
-    with pytest.raises(
-        StageError, match=r"generator 0: .*2 restarts within 100 s .*reason: silent"
-    ):
+    with pytest.raises(StageError, match=r"generator 0: .*2 restarts within 100 s .*reason: silent"):
         limit.admit("generator 0", "silent")
     notes.now_s = 100.0
     limit.admit("generator 0", "killed")
