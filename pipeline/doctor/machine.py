@@ -37,6 +37,7 @@ from sandbox.worker import SandboxError
 PROJECT = "code-grpo"
 LIBRARIES = ("torch", "transformers", "ray", "vllm", "trl", "peft", "datasets")
 _PROBE_TIMEOUT_S = 180.0
+_LATE = f"its import did not end within {_PROBE_TIMEOUT_S:g} s"
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 
 
@@ -168,9 +169,12 @@ def probe_libraries(names: Iterable[str]) -> Libraries:
     parts = [probe_libraries([name]) for name in names]
     errors = {name: text for part in parts for name, text in part.import_errors.items()}
     torch = parts[names.index("torch")] if "torch" in names else Libraries()
+    if not errors and fault != _LATE:
+        errors = {"+".join(names): f"each can be imported alone, but not together: {fault}"}
     return replace(
         torch,
-        import_errors=errors or {"+".join(names): f"each can be imported alone, but not together: {fault}"},
+        # A slow machine takes longer for all of them than for one.
+        import_errors=errors,
         vllm_platform=next((part.vllm_platform for part in parts if part.vllm_platform), ""),
     )
 
@@ -182,7 +186,7 @@ def _probe(names: tuple[str, ...]) -> tuple[Libraries | None, str]:
             command, capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, cwd=Path(__file__).parents[2]
         )
     except subprocess.TimeoutExpired:
-        return None, f"its import did not end within {_PROBE_TIMEOUT_S:g} s"
+        return None, _LATE
     if done.returncode < 0:
         return None, f"its import ends the interpreter by {signal.Signals(-done.returncode).name}"
     try:

@@ -339,5 +339,8 @@ class EvaluationJournal:
             raise ValueError(f"{self.path}:1: is no journal of an evaluation; {hint}") from None
 
     def _write(self, line: Mapping[str, object]) -> None:
-        self._file.write(json.dumps(line) + "\n")
-        self._file.flush()
+        try:
+            self._file.write(json.dumps(line) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from None

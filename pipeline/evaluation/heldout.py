@@ -256,7 +256,7 @@ class InLoopEvaluation:
             begun = open_journal()
         except ValueError:
             # A resume may measure other tasks, or as many more: what was begun is of no use.
-            journal_path.unlink()
+            journal_path.unlink(missing_ok=True)
             begun = open_journal()
         with closing(begun) as journal:
             report = await evaluate_tasks(

@@ -198,7 +198,10 @@ class Batch(StoppingCriteria):
         if self._writer.interrupt.is_set():
             return RuntimeError("generation was interrupted")
         if time.monotonic() > self._deadline_s:
-            return TimeoutError(f"generation did not end in time; {self._num_tokens} tokens were made")
+            return TimeoutError(
+                "generation did not end in time (runtime.generation_timeout_s); "
+                f"{self._num_tokens} tokens were made"
+            )
         return None
 
 

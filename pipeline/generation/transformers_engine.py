@@ -193,7 +193,6 @@ class TransformersEngine:
             random.seed()
         else:
             random.manual_seed(request.seed)
-        deadline_s = time.monotonic() + self._timeout_s
         completions: list[Completion] = []
         while len(completions) < request.num_generations:
             batch = Batch(
@@ -203,7 +202,7 @@ class TransformersEngine:
                 num=min(self._max_num_seqs, request.num_generations - len(completions)),
                 random=random,
                 version=self.policy_version,
-                deadline_s=deadline_s,
+                deadline_s=time.monotonic() + self._timeout_s,
                 between_tokens=self._stops_here,
             )
             while not batch.write():

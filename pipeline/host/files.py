@@ -18,13 +18,14 @@ from typing import Any
 from filelock import AcquireReturnProxy, BaseFileLock, FileLock, Timeout
 
 _TEMPORARY_PREFIX, _OWN_LOCK = "code-grpo-engine-", ".lock"
-# Of the temporary folder, in characters: 107 of a socket's path, less the name of our folder in it, with a
+# Of the temporary folder, in bytes: 107 of a socket's path, less the name of our folder in it, with a
 # process id, and that of vLLM's socket, a UUID.
 _LONGEST_BASE = 107 - len(f"/{_TEMPORARY_PREFIX}12345678-4194304") - len(f"/{uuid.UUID(int=0)}")
 _LEFT_WAIT_S = 0.0
 # Between the making of a folder and its lock.
 _BEGINNING_S = 60.0
-LOCK_TIMEOUT_S = 1200.0  # longer than a download may take, and what is made of it
+# Longer than the downloads of a model may take, and what is made of them; a dead owner holds nothing.
+LOCK_TIMEOUT_S = 4 * 3600.0
 
 
 # In a checkpoint that other runs began with: their folders, a line each.
@@ -58,7 +59,11 @@ def locked(path: Path, *, timeout_s: float) -> AcquireReturnProxy[BaseFileLock]:
     except Timeout:
         owner = path.read_text(encoding="utf-8").strip() or "unknown"
         raise TimeoutError(f"{path}: still locked by process {owner} after {timeout_s:.0f} s") from None
-    path.write_text(f"{os.getpid()}\n", encoding="utf-8")
+    try:
+        path.write_text(f"{os.getpid()}\n", encoding="utf-8")
+    except OSError as error:
+        held.lock.release()
+        raise OSError(error.errno, error.strerror, str(path)) from None
     return held
 
 
@@ -103,7 +108,7 @@ def own_temporary_folder() -> AcquireReturnProxy[BaseFileLock]:
     common = Path(tempfile.gettempdir())
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(common / f"torchinductor_{_user()}"))
     # vLLM's sockets lie in it, and a socket's path has a bound.
-    base = common if len(str(common)) <= _LONGEST_BASE else Path("/tmp")
+    base = common if len(os.fsencode(common)) <= _LONGEST_BASE else Path("/tmp")
     folder, held = own_folder(base, _TEMPORARY_PREFIX)
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     return held

@@ -37,13 +37,18 @@ class RestartLimit:
         self._clock = clock
         self._restarts: dict[str, deque[float]] = {}  # stage -> when it was started again, oldest first
 
-    def admit(self, stage: str, reason: str, *, has_worked: bool = True) -> None:
+    def admit(self, stage: str, reason: str, *, has_worked: bool = True, is_less: bool = False) -> None:
         """Count a restart of ``stage``, which ended for ``reason``; ``has_worked`` since the one before.
+
+        One that asks for less than before (``is_less``) is not counted: there is an end to that.
 
         Raises:
             StageError: it has used up its restarts and shall not be started again; the message names it, the
                 limit and the last reason.
         """
+        if is_less and self._max_restarts:
+            self._note("restart", f"{stage}, with less than before: {_short(reason)}")
+            return
         now_s = self._clock()
         recent = self._restarts.setdefault(stage, deque())
         while has_worked and recent and recent[0] <= now_s - self._window_s:

@@ -62,6 +62,9 @@ def save_checkpoint(
 
     folder = Path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
+    # Of a trainer that was killed while it wrote: each is as large as a checkpoint.
+    for left in folder.parent.glob(f"{_TEMPORARY}{folder.name}-*"):
+        shutil.rmtree(left, ignore_errors=True)
     partial = folder.parent / f"{_TEMPORARY}{folder.name}-{uuid.uuid4().hex[:8]}"
     partial.mkdir()
     try:

@@ -91,6 +91,7 @@ class _Run:
         runtime = job.config.runtime
         self._restarts = RestartLimit(runtime.max_restarts, runtime.restart_window_s, self._note)
         self._lost_after = -1  # the newest step that was done when the trainer was lost
+        self._limit_of_shortage = -1  # of micro-batches, when it was last lost for want of memory
         self._arm: Callable[[], None] = lambda: None  # sets the signal handlers once more
         self._context: Context  # its ledger is opened anew when the trainer was lost
         self._attempt: Attempt | None = None
@@ -285,9 +286,13 @@ class _Run:
         """Start the trainer again; raises StageError."""
         done = self._context.ledger.last_step()
         has_worked, self._lost_after = done > self._lost_after, max(done, self._lost_after)
+        # It takes smaller micro-batches then, or ends as none are left. It counts where it came not so far.
+        limit = trainer.layout["limit"]
+        is_less = trainer.is_short and limit > self._limit_of_shortage
+        self._limit_of_shortage = limit if is_less else self._limit_of_shortage
         while True:
-            self._restarts.admit("the trainer", str(lost), has_worked=has_worked)
-            has_worked = False
+            self._restarts.admit("the trainer", str(lost), has_worked=has_worked, is_less=is_less)
+            has_worked = is_less = False
             self._context.progress.activity("starting the trainer again")
             try:
                 await trainer.start()

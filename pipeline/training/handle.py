@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 
 _RANK = "pipeline.training.rank:TrainerRank"
-_SAVE_LIMIT = (600.0, "fixed")
+# For the disk, besides what a step may take.
+_SAVE_LIMIT_S = 600.0
 _FIT_LIMIT = (60.0, "fixed")
 # After the first error of a rank: a rank that died makes the others' collectives fail, sometimes sooner
 # than its own death is known.
@@ -119,9 +120,7 @@ class TrainerHandle:
         TrainerError where nothing smaller is left, or may be taken.
         """
         # What the host lacks is no matter of micro-batches on a card.
-        num_kills = num_oom_kills() if self._device == "cpu" else self._num_oom_kills
-        is_short = self._is_short or num_kills > self._num_oom_kills
-        self._num_oom_kills, self._is_short = num_kills, False
+        num_kills, is_short = self._num_kills(), self.is_short
         if self._config.training.memory == "fixed":
             if is_short:
                 raise TrainerError(
@@ -133,10 +132,12 @@ class TrainerHandle:
             return None
         number = self._limit + is_short
         # Several ranks may still be saving the last step.
-        limit = _FIT_LIMIT if len(self._ranks) == 1 else (_FIT_LIMIT[0] + _SAVE_LIMIT[0], _FIT_LIMIT[1])
+        limit = _FIT_LIMIT if len(self._ranks) == 1 else (_FIT_LIMIT[0] + _SAVE_LIMIT_S, _FIT_LIMIT[1])
         found: list[int] = await self._all("fit_memory", number, what="fit", limit=limit)
         words: list[str] = await self._all("adopt_limit", max(found), what="fit", limit=_FIT_LIMIT)
         is_new, self._limit, self._is_fitted = max(found) > self._limit, max(found), True
+        # Not before they have answered: new ranks are to know of it.
+        self._num_oom_kills, self._is_short = num_kills, False
         cause = "a process was ended for want of memory" if is_short else "to fit into memory"
         return f"micro-batches have {words[0]} ({cause})" if is_new else None
 
@@ -186,17 +187,14 @@ class TrainerHandle:
         With several ranks it waits for what they are doing, since they save together. Raises TrainerError
         where the weights are those of another step by then.
         """
-        timeout_s, setting = _SAVE_LIMIT
         is_alone = len(self._ranks) == 1
-        if not is_alone:
-            timeout_s, setting = timeout_s + self._step_limit[0], f"{setting}, after {self._step_limit[1]}"
         calls = [rank.call("save", _path(folder), step, is_beside=is_alone) for rank in self._ranks]
-        paths = await self._wait(calls, f"save of step {step}", timeout_s, setting)
+        paths = await self._wait(calls, f"save of step {step}", *self._save_limit)
         return Path(paths[0])
 
     async def load(self, folder: Path) -> int:
         """Go on from the checkpoint in ``folder``; returns its step."""
-        steps = await self._all("load", _path(folder), what=f"load of {folder}", limit=_SAVE_LIMIT)
+        steps = await self._all("load", _path(folder), what=f"load of {folder}", limit=self._save_limit)
         return int(steps[0])
 
     async def require_all(self) -> None:
@@ -213,6 +211,19 @@ class TrainerHandle:
     @property
     def _step_limit(self) -> tuple[float, str]:
         return self._runtime.train_step_timeout_s, "runtime.train_step_timeout_s"
+
+    @property
+    def _save_limit(self) -> tuple[float, str]:
+        seconds, setting = self._step_limit
+        return _SAVE_LIMIT_S + seconds, f"{_SAVE_LIMIT_S:g} s and {setting}"
+
+    def _num_kills(self) -> int:
+        return num_oom_kills() if self._device == "cpu" else self._num_oom_kills
+
+    @property
+    def is_short(self) -> bool:
+        """Whether a process was ended for want of memory since micro-batches were last made to fit."""
+        return self._is_short or self._num_kills() > self._num_oom_kills
 
     async def _all(self, method: str, *arguments: object, what: str, limit: tuple[float, str]) -> Any:
         return await self._wait([rank.call(method, *arguments) for rank in self._ranks], what, *limit)

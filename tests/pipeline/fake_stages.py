@@ -233,6 +233,7 @@ class FakeTrainer:
         self.staleness: list[int] = []
         self.saved: list[int] = []
         self.dies_in_step = 0
+        self.is_short = False
         self.save_held: Callable[[], bool] = at_once
 
     async def fit_memory(self) -> str | None:

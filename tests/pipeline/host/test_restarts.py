@@ -66,9 +66,22 @@ def test_a_stage_that_did_nothing_since_its_restart_is_not_started_for_ever() ->
     assert notes.lines[-1].startswith("restart: the trainer (2 of 2)")
 
 
-def test_without_restarts_the_first_death_ends_the_run() -> None:
+def test_a_stage_that_asks_for_less_each_time_is_not_counted() -> None:
+    notes = Notes()
+    limit = notes.limit(max_restarts=1)
+    for _ in range(5):
+        limit.admit("the trainer", "killed for want of memory", has_worked=False, is_less=True)
+    limit.admit("the trainer", "killed", has_worked=False)
+    assert [line.partition(": ")[2] for line in notes.lines] == (
+        ["the trainer, with less than before: killed for want of memory"] * 5
+        + ["the trainer (1 of 1): killed"]
+    )
+
+
+@pytest.mark.parametrize("is_less", [False, True])
+def test_without_restarts_the_first_death_ends_the_run(is_less: bool) -> None:
     with pytest.raises(StageError, match=r"runtime\.max_restarts"):
-        Notes().limit(max_restarts=0).admit("the trainer", "died")
+        Notes().limit(max_restarts=0).admit("the trainer", "died", is_less=is_less)
 
 
 class Engine:

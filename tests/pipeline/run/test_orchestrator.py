@@ -129,6 +129,32 @@ def test_a_resume_with_other_tasks_leaves_the_run_as_it_was(tmp_path: Path, play
     assert load_config(run / "config.yaml").training.max_steps == 4
 
 
+def test_restarts_with_smaller_micro_batches_are_not_counted(tmp_path: Path, play: Play) -> None:
+    class Hungry(Trainer):
+        """Is ended for want of memory until its micro-batches are the fourth choice."""
+
+        limit = 0
+
+        @property
+        def layout(self) -> dict[str, int]:
+            return {"limit": self.limit, "threads": 1}
+
+        async def fit_memory(self) -> str | None:
+            self.limit, self.is_short = self.limit + self.is_short, False
+            return None
+
+        async def step(self, batch: TrainBatch) -> StepResult:
+            if self.limit < 3:
+                self.is_short = True
+                raise TrainerDiedError("killed for want of memory")
+            return await super().step(batch)
+
+    run = play(config_of(tmp_path, 2, runtime={"max_restarts": 1}), trainer=Hungry([], 0))
+    assert rows(run, "SELECT COUNT(*), MAX(text) FROM events WHERE kind = 'restart'") == [
+        (3, "the trainer, with less than before: killed for want of memory")
+    ]
+
+
 def test_a_run_that_goes_on_is_not_told_by_the_numbers_of_its_earlier_end(tmp_path: Path, play: Play) -> None:
     ends: list[Path] = []
 
