@@ -14,12 +14,14 @@ from typing import get_args
 
 from configs.errors import ConfigError, Problem, wrong_value
 from configs.rollouts_schema import FeedbackKind
+from configs.schema import Config, RuntimeConfig
 from configs.section import module_name_problems
 from configs.task_sets import task_set_problems
 
 ENGINES = ("vllm", "transformers")
 PROMPT_FORMS = ("chat", "completion")
 FEEDBACK: tuple[str, ...] = get_args(FeedbackKind)
+_SLOWEST_TOKEN_S = 4.0  # of an engine that works, with a batch of an evaluation's size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,3 +195,26 @@ def _is_int(value: object, least: int) -> bool:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def config_of(options: EvaluationOptions, model: str) -> Config:
+    """The configuration of an engine that answers as ``options`` say, with the weights of ``model``."""
+    generation = {"engine": options.engine, "max_completion_length": options.max_completion_length}
+    if options.assistant_prefill is not None:
+        generation["assistant_prefill"] = options.assistant_prefill
+    # No option says it, and a slow machine may take seconds for a token of many answers.
+    patience_s = max(RuntimeConfig().generation_timeout_s, _SLOWEST_TOKEN_S * options.max_completion_length)
+    return Config.model_validate(
+        {
+            "model": {"name": model, "trust_remote_code": options.trust_remote_code},
+            "generation": generation,
+            "training": {"seed": options.seed},
+            # The engine is as long as the longest of both.
+            "evaluation": {"max_completion_length": options.max_completion_length},
+            "runtime": {
+                "attach": options.attach,
+                "keep_alive": options.keep_alive,
+                "generation_timeout_s": patience_s,
+            },
+        }
+    )

@@ -8,7 +8,7 @@ checked here. Imports nothing heavy.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -26,6 +26,7 @@ from configs.rewards_schema import RewardWeights as RewardWeights
 from configs.rollouts_schema import MAX_FEEDBACK_LENGTH
 from configs.rollouts_schema import RolloutsConfig as RolloutsConfig
 from configs.section import (
+    Fraction,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
@@ -77,12 +78,12 @@ class DatasetConfig(Section):
         description="of a prompt that shows all the tests that judge its answers: the first stays in it, the "
         "others are hidden, so that nobody learns to look them up; or all stay",
     )
-    min_mutants_killed: Annotated[float, Field(ge=0.0, le=1.0)] | None = Field(
+    min_mutants_killed: Fraction | None = Field(
         default=None,
         description="leave out tasks whose tests fail a smaller share of the mutants of their reference (see "
         "docs/own_tasks.md)",
     )
-    max_overlap: Annotated[float, Field(ge=0.0, le=1.0)] | None = Field(
+    max_overlap: Fraction | None = Field(
         default=None,
         description="leave out tasks that have more in common with one of HumanEval or of MBPP's test part: "
         "Jaccard similarity of 8-grams",
@@ -334,11 +335,16 @@ class Config(Section):
             yield wrong_value("grpo.num_generations", self.grpo.num_generations, allowed, *sizes)
 
     def _reward_problems(self) -> Iterator[Problem]:
-        weights = self.rewards.weights
-        static = (weights.syntax, weights.lint, weights.complexity, weights.type_safety)
-        if not self.execution.enabled and not any(static) and not any(self.rewards.custom_weights):
-            allowed = (
-                "true, or a weight > 0 in rewards.weights for syntax, lint, complexity or type_safety, or a "
-                "custom reward (without execution only these can tell completions apart)"
-            )
-            yield wrong_value("execution.enabled", False, allowed, "rewards.weights")
+        rewards, names = self.rewards, ("syntax", "lint", "complexity", "type_safety")
+        if self.execution.enabled or any(rewards.custom_weights):
+            return
+        weights = {"rewards.weights": rewards.weights.model_dump()}
+        for source, own in rewards.per_source.items():
+            weights[f"rewards.per_source.{source}.weights"] = weights["rewards.weights"] | own.weights
+        said = (
+            "a weight > 0 for syntax, lint, complexity or type_safety, or a custom reward (without execution "
+            "only these can tell completions apart)"
+        )
+        for field, values in weights.items():
+            if not any(values[name] for name in names):
+                yield wrong_value("execution.enabled", False, f"true, or in {field} {said}", field)

@@ -62,7 +62,8 @@ def is_on_hub(name: str) -> bool:
 
 def is_fetched(name: str) -> bool:
     """Whether it is one that has to come from the hub: not a folder here."""
-    return (name == "mbpp" or is_on_hub(name)) and not os.path.isdir(name)
+    on_hub = name == "mbpp" or name.startswith(HUB_FILE_PREFIX) or is_on_hub(name)
+    return on_hub and not os.path.isdir(name)
 
 
 def training_set_problems(name: str, split: str, allowed_sets: Sequence[str]) -> list[Problem]:

@@ -139,6 +139,10 @@ def _complete_mapping(columns: Mapping[str, str], available: list[str]) -> dict[
     return {field: column for field, column in mapping.items() if field in form}
 
 
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
 def _record(where: str, number: int, row: Mapping[str, object], mapping: Mapping[str, str]) -> Record:
     fields = {field: row[column] for field, column in mapping.items() if row[column] is not None}
     if "task_id" not in fields:
@@ -146,7 +150,7 @@ def _record(where: str, number: int, row: Mapping[str, object], mapping: Mapping
     tests = fields.get("tests")
     if isinstance(tests, str):
         try:
-            fields["tests"] = json.loads(tests)
+            fields["tests"] = json.loads(tests, parse_constant=_refuse_constant)
         except ValueError:
             raise Record(where=where, fields=fields).error("tests", "must be JSON text") from None
     return Record(where=where, fields=fields)

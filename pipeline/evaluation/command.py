@@ -23,7 +23,7 @@ from typing import Final
 from rich.console import Console
 
 from configs.command_line import run_async
-from configs.evaluation_options import EvaluationOptions
+from configs.evaluation_options import EvaluationOptions, config_of
 from configs.rollouts_schema import MAX_FEEDBACK_LENGTH
 from configs.schema import Config, ExecutionConfig, ModelConfig
 from curriculum.judging import Executor, start_sandbox
@@ -211,7 +211,7 @@ def _sample_model(
     # Imported here: scoring a file need not wait for torch.
     from pipeline.models.loading import load_tokenizer
 
-    config = _config_of(options, model)
+    config = config_of(options, model)
     path = _journal(stem)
     hint = f"delete {path} to begin anew, or give another --output"
     own = {} if custom is None else {"custom feedback": custom.fingerprint}
@@ -298,22 +298,6 @@ async def _sample_and_score(
             journal=journal,
             on_task_done=_show_progress,
         )
-
-
-def _config_of(options: EvaluationOptions, model: str) -> Config:
-    generation = {"engine": options.engine, "max_completion_length": options.max_completion_length}
-    if options.assistant_prefill is not None:
-        generation["assistant_prefill"] = options.assistant_prefill
-    return Config.model_validate(
-        {
-            "model": {"name": model, "trust_remote_code": options.trust_remote_code},
-            "generation": generation,
-            "training": {"seed": options.seed},
-            # The engine is as long as the longest of both.
-            "evaluation": {"max_completion_length": options.max_completion_length},
-            "runtime": {"attach": options.attach, "keep_alive": options.keep_alive},
-        }
-    )
 
 
 def engine_config(config: Config, longest_prompt: int, device: str) -> Config:

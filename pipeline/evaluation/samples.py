@@ -34,17 +34,17 @@ def sample_completion(task: Task, text: str) -> str:
     code = extract_code(text, task.entry_point, task.prompt)
     if not code:
         return text
-    if not is_function_head(task.prompt, task.entry_point):
-        return code
+    return _behind_head(task, code) if is_function_head(task.prompt, task.entry_point) else code
+
+
+def _behind_head(task: Task, code: str) -> str:
+    """A whole program as the completion of a function head."""
+    is_fenced = _FUTURE.search(code) is not None
     try:
         parse(task.prompt)
     except (SyntaxError, ValueError):
-        return _fenced(code)
-    return _fenced(code) if _FUTURE.search(code) else f"\n{code}"
-
-
-def _fenced(code: str) -> str:
-    return f"```python\n{code.rstrip()}\n```\n"
+        is_fenced = True
+    return f"```python\n{code.rstrip()}\n```\n" if is_fenced else f"\n{code}"
 
 
 def sample_program(task: Task, completion: str) -> str:
@@ -77,10 +77,8 @@ def read_samples(path: str, tasks: Sequence[Task], known: Collection[str]) -> li
             raise record.error("solution" if is_whole else "completion", "must be a string")
         if task_id in task_of:
             task = task_of[task_id]
-            has_head = is_whole and is_function_head(task.prompt, task.entry_point)
-            if has_head:
-                # Behind the head a program defines the function once more, which wins.
-                completion = _fenced(completion) if _FUTURE.search(completion) else f"\n{completion}"
+            if is_whole and is_function_head(task.prompt, task.entry_point):
+                completion = _behind_head(task, completion)
             samples.append((task, completion))
         elif task_id not in known:
             unknown.append(task_id)

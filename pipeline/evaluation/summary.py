@@ -26,7 +26,7 @@ from pipeline.host.device import num_gpus
 from pipeline.host.spans import process_started_s
 from pipeline.host.versions import package_version, processor_name, source_commit
 from pipeline.record.ledger import ALARM, GUARD, PLACEMENT_GUARD, REWIND
-from pipeline.record.ledger_tables import num_trained, reading
+from pipeline.record.ledger_tables import num_replaced, num_trained, reading
 from pipeline.record.run_folder import RunFolder
 
 _PACKAGES = ("torch", "transformers", "trl", "ray")
@@ -53,13 +53,11 @@ def write_summary(
     *,
     trainer: str = "asynchronous",
     guards: Sequence[str] = (),
-    num_gated_groups: int = 0,
 ) -> None:
     """Write summary.json of a run that reached ``training.max_steps``.
 
     ``before`` is None in a resumed run, both are without held-out tasks. ``trainer`` tells the main job
-    from the baseline ("trl"). ``guards`` say what the run decided about its techniques. ``num_gated_groups``
-    were generated and scored and then replaced for want of signal.
+    from the baseline ("trl"). ``guards`` say what the run decided about its techniques.
     """
     num_steps = config.training.max_steps
     evaluation: dict[str, object] = {
@@ -82,7 +80,7 @@ def write_summary(
             "num_steps": num_steps,
             # Resumed with other settings, its steps may have been of other sizes.
             "num_completions": num_trained(folder.db, num_steps) or num_steps * config.completions_per_step,
-            "num_gated_completions": num_gated_groups * config.grpo.num_generations,
+            "num_gated_completions": num_replaced(folder.db),
             "seconds": {name: round(value, 1) for name, value in seconds.items()} | _in_all(folder, seconds),
             "evaluation": evaluation,
             "isolation_level": isolation_level,

@@ -152,6 +152,9 @@ def _reward_lines(config: Config) -> Iterator[str]:
     yield f"Preset `{rewards.preset}`; a weighted sum of:"
     yield ""
     yield from _table(("part", "weight"), rows)
+    for source, override in rewards.per_source.items():
+        said = override.model_dump(exclude_unset=True)
+        yield f"\nOf tasks from `{source}`: {', '.join(f'{name} {value}' for name, value in said.items())}."
 
 
 def _evaluation_of(model: TrainedModel) -> Mapping[str, Any]:

@@ -286,8 +286,7 @@ def _tasks(config: Config, choose: ChooseTasks) -> list[str]:
         print(f"tasks: {config.dataset.name}, not looked at")
         return []
     tasks = load_tasks(config.dataset)
-    epochs = config.training.max_steps * config.prompts_per_step / len(tasks)
-    print(f"tasks: {len(tasks)} of {config.dataset.name}; {epochs:.2f} passes over them")
+    print(f"tasks: {len(tasks)} of {config.dataset.name}")
     folder = local_folder(config.model)
 
     def note(kind: str, text: str) -> None:
@@ -300,7 +299,9 @@ def _tasks(config: Config, choose: ChooseTasks) -> list[str]:
         else:
             tokenizer = PromptTokenizer(folder, trust_remote_code=config.model.trust_remote_code)
         heldout = () if is_fetched(config.evaluation.tasks) else heldout_tasks(config)
-        choose(tasks, heldout, config, tokenizer, note)
+        chosen = choose(tasks, heldout, config, tokenizer, note)
+        epochs = config.training.max_steps * config.prompts_per_step / len(chosen)
+        print(f"trained on: {len(chosen)} of them, {epochs:.2f} passes over them")
     except SandboxError as error:
         # Meant for another machine, whose sandbox is not this one's.
         print(f"references: not run here: {error}")

@@ -221,6 +221,14 @@ def num_trained(path: Path, step: int) -> int | None:
     return None
 
 
+def num_replaced(path: Path) -> int:
+    """How many completions were generated and scored and then replaced for want of signal."""
+    query = "SELECT COUNT(*) FROM gated JOIN draws USING (draw_id) JOIN rollouts USING (draw_id, attempt)"
+    with suppress(ValueError), glancing(path) as database:
+        return int(database.execute(query).fetchone()[0])
+    return 0
+
+
 def open_to_read(path: Path) -> sqlite3.Connection:
     """A connection that changes nothing; also to what a killed process left in the log beside the file."""
     path = path.absolute()

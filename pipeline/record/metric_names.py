@@ -60,7 +60,7 @@ METRICS = (
     Metric("generation/tokens_saved", "tokens", "estimate: what those would have written on average"),
     Metric("generation/asleep_s", "s", "how long the engine had given its memory to the trainer"),
     Metric("generation/sleep_wake_s", "s", "what giving it and taking it again took"),
-    Metric("rewards/seconds_mean", "s", "mean cost of scoring one completion"),
+    Metric("rewards/seconds_mean", "s", "mean cost of scoring one completion, with feedback on it"),
     Metric("rewards/seconds", "s", "seconds the reward workers were busy"),
     Metric("rewards/cache_hit_rate", "", "share of verdicts found in the cache or in flight"),
     Metric("rewards/cache_hits", "verdicts", "verdicts found in the cache since the last step"),

@@ -279,7 +279,6 @@ class _Run:
             after,
             context.stopwatch.seconds,
             guards=guards_of(context.folder.db, config),
-            num_gated_groups=sum(gated.num_groups for gated in context.ledger.gated().values()),
         )
 
     async def _bring_back(self, trainer: TrainerHandle, lost: TrainerLostError) -> None:

@@ -262,10 +262,15 @@ class StepAccount:
         self._last_scores = now
         grown = {name: now[name] - last[name] for name in now}
         num_found = grown["rewards/cache_hits"] + grown["rewards/cache_joins"]
+        # In turn all that a block asks for falls into its first step.
+        rates = {}
+        if grown["rewards/scored"]:
+            rates["rewards/seconds_mean"] = grown["rewards/busy_s"] / grown["rewards/scored"]
+        if num_asked := num_found + grown["rewards/cache_misses"]:
+            rates["rewards/cache_hit_rate"] = num_found / num_asked
         return {
             "rewards/seconds": grown["rewards/busy_s"],
-            "rewards/seconds_mean": grown["rewards/busy_s"] / max(1.0, grown["rewards/scored"]),
-            "rewards/cache_hit_rate": num_found / max(1.0, num_found + grown["rewards/cache_misses"]),
+            **rates,
             **{name: grown[name] for name in _REWARD_COUNTS},
             **{name: now[name] for name in _REWARD_LEVELS},
         }

@@ -150,6 +150,11 @@ WRONG_FILES = {
         "execution: {enabled: false}\nrewards: {weights: {syntax: 0, lint: 0, complexity: 0}}",
         ["execution.enabled", "false", "rewards.weights"],
     ),
+    "nothing left to reward of a source": (
+        "execution: {enabled: false}\n"
+        "rewards: {per_source: {mbpp: {weights: {syntax: 0, lint: 0, complexity: 0}}}}",
+        ["execution.enabled", "false", "rewards.per_source.mbpp.weights"],
+    ),
     "training on the held-out split": (
         "dataset: {split: heldout}",
         ["dataset.name", '"ladder"', "ladder-heldout"],

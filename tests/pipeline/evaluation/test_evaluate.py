@@ -204,6 +204,15 @@ def test_samples_in_a_file_are_scored_and_written_with_verdicts(
     assert "a task has 2 samples" in shown
 
 
+def test_a_whole_solution_behind_a_head_without_a_docstring_is_that_program(tmp_path: Path) -> None:
+    prompt, program = "def last(items):\n    # The last item\n", "def last(items):\n    return items[-1]\n"
+    task = Task(task_id="t", prompt=prompt, entry_point="last", check_source="def check(f): pass")
+    file = tmp_path / "samples.jsonl"
+    file.write_text(json.dumps({"task_id": "t", "solution": program}) + "\n")
+    ((_, completion),) = read_samples(str(file), [task], ())
+    assert sample_program(task, completion).strip() == program.strip()
+
+
 def test_whole_solutions_in_evalplus_form_are_read_as_programs(tmp_path: Path) -> None:
     task = load_humaneval()[0]
     file = tmp_path / "samples.jsonl"

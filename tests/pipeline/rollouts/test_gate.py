@@ -19,6 +19,7 @@ from pipeline.errors import StageError
 from pipeline.messages import Gated, GenerationRequest, is_flat
 from pipeline.record.audit import audit
 from pipeline.record.draw_states import NONE_PASSED, DrawState
+from pipeline.record.ledger_tables import num_replaced
 from pipeline.record.metrics import read_metrics
 from pipeline.rollouts.batch import group_advantages
 from pipeline.rollouts.buffer import RolloutBuffer
@@ -102,6 +103,7 @@ def test_metrics_say_what_was_replaced_and_what_it_cost(tmp_path: Path) -> None:
     names = ("gated_groups", "gated_tokens", "gated_solved_groups")
     total = {name: sum(line[f"rollout/{name}"] or 0.0 for line in lines) for name in names}
     assert total["gated_groups"] > 0
+    assert num_replaced(run.folder.db) == NUM_GENERATIONS * total["gated_groups"]
     assert total["gated_tokens"] == 2 * NUM_GENERATIONS * total["gated_groups"], "two tokens an answer"
     solved = run.rows("SELECT COUNT(*) FROM gated JOIN draws USING (draw_id) WHERE task_id = 't3'")
     assert [(total["gated_solved_groups"],)] == solved
