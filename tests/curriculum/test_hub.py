@@ -70,7 +70,7 @@ def test_tests_in_json_text_are_read_as_they_were_written(tmp_path: Path) -> Non
 
 
 def test_a_number_that_no_answer_can_equal_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"field tests: .*must be JSON text"):
+    with pytest.raises(ValueError, match=r"field 'tests': .*must be JSON text"):
         load_hub(_folder(tmp_path, '[{"args": [1], "expected": NaN}]'), "train", {})
 
 
