@@ -25,7 +25,6 @@ others are those of a reward. It returns the text, or None for ``feedback`` as i
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from curriculum.task import Task
@@ -33,6 +32,7 @@ from rewards.result import RewardResult, infra_error
 from rewards.user_function import DEFAULT_TIMEOUT_S, UserFunction, load_functions, shown
 
 _FIELD = "rewards.custom"
+_LARGEST = 1e30  # the squares of advantages are finite
 _EXAMPLE = Task(task_id="example", prompt="", entry_point="f", check_source="")
 
 
@@ -65,8 +65,10 @@ class CustomReward:
         if number is None:
             fault = f"returned [{shown(value)}], not a number or None"
             raise self._function.error(fault, task.task_id)
-        if not math.isfinite(number):
-            raise self._function.error(f"returned [{number}], not a finite number", task.task_id)
+        if not abs(number) < _LARGEST:
+            raise self._function.error(
+                f"returned [{number}], not a finite number below {_LARGEST:g}", task.task_id
+            )
         return number
 
 

@@ -57,8 +57,8 @@ class _Row:
 class Batch(StoppingCriteria):
     """Completions ``first`` to ``first + num`` of ``request``, begun under ``version``.
 
-    ``deadline_s`` is a time of the monotonic clock. ``between_tokens`` is asked after every token whether to
-    stop there; it may change the model itself.
+    It, and what is written anew of it, has ``timeout_s``. ``between_tokens`` is asked after every token
+    whether to stop there; it may change the model itself.
     """
 
     def __init__(
@@ -70,13 +70,14 @@ class Batch(StoppingCriteria):
         num: int,
         random: torch.Generator,
         version: int,
-        deadline_s: float,
+        timeout_s: float,
         between_tokens: Callable[[Batch], bool],
     ) -> None:
         self._writer = writer
         self._request = request
         self._random = random
-        self._deadline_s = deadline_s
+        self._timeout_s = timeout_s
+        self._deadline_s = time.monotonic() + timeout_s
         self._between_tokens = between_tokens
         self._fault: Exception | None = None
         self._num_tokens = 0
@@ -145,6 +146,7 @@ class Batch(StoppingCriteria):
         self._rows = [again.get(row.index, row) for row in self._rows]
         self._writing = list(again.values())
         self._num_tokens = 0
+        self._deadline_s = time.monotonic() + self._timeout_s
 
     def completions(self) -> list[Completion]:
         """The finished completions, in order."""

@@ -9,6 +9,7 @@ loaded or nothing: names and shapes are looked at first.
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -44,12 +45,12 @@ class _PendingUpdate:
 class TransformersEngine:
     """A generator with the model of ``model_path`` on ``device``.
 
-    ``generation.max_num_seqs`` sequences run at once. ``runtime.generation_timeout_s`` bounds one
-    request; a queued request waits at most that long for each one ahead of it.
+    ``generation.max_num_seqs`` sequences of a request are a batch, and run at once.
+    ``runtime.generation_timeout_s`` bounds one batch; who waits, waits that long for each one ahead of it.
 
     A weight update goes ahead of queued requests. What the running one does is the update's ``mode``: it
-    stops between two tokens and goes on (keep), its unfinished completions are written anew (abort), or it
-    ends first (drain). What stands before an update is computed anew under it, unless that is not to be.
+    stops between two tokens and goes on (keep), its unfinished completions are written anew (abort), or its
+    batch ends first (drain). What stands before an update is computed anew under it, unless not wanted.
     """
 
     def __init__(self, config: Config, model_path: str, device: str) -> None:
@@ -79,7 +80,7 @@ class TransformersEngine:
         # distribution behind the back of the log-probabilities.
         model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
         self._lock = asyncio.Lock()
-        self._num_queued = 0
+        self._num_batches = 0  # of those who wait or run
         self._closed = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="transformers-engine")
 
@@ -94,7 +95,8 @@ class TransformersEngine:
         """
         if not request.prompt_ids or request.num_generations < 1:
             raise ValueError(f"request {request.request_id}: needs a prompt and at least one generation")
-        completions = await self._in_turn(request.request_id, lambda: self._generate(request))
+        num_batches = math.ceil(request.num_generations / self._max_num_seqs)
+        completions = await self._in_turn(request.request_id, lambda: self._generate(request), num_batches)
         for completion in completions:
             yield replace(completion, receipt=self._codes.get(completion.max_policy_version, ""))
 
@@ -154,25 +156,29 @@ class TransformersEngine:
         self._stop.set()
         await asyncio.to_thread(self._thread.shutdown, wait=True)
 
-    async def _acquire(self, who: str) -> None:
-        """Take the lock, in order of arrival."""
-        num_ahead = self._num_queued + int(self._lock.locked())
-        self._num_queued += 1
+    async def _acquire(self, who: str, num_ahead: int) -> None:
+        """Take the lock, in order of arrival, with so many batches ahead."""
         wait_s = self._timeout_s * (num_ahead + 1)
         try:
             async with asyncio.timeout(wait_s):
                 await self._lock.acquire()
         except TimeoutError:
-            raise TimeoutError(f"{who}: waited {wait_s:g} s for {num_ahead} requests ahead of it") from None
-        finally:
-            self._num_queued -= 1
+            raise TimeoutError(f"{who}: waited {wait_s:g} s for {num_ahead} batches ahead of it") from None
         if self._closed:
             self._lock.release()
             raise RuntimeError(f"{who}: the engine is closed")
 
-    async def _in_turn(self, who: str, work: Callable[[], T]) -> T:
+    async def _in_turn(self, who: str, work: Callable[[], T], num_batches: int = 1) -> T:
         """Run ``work`` in the engine's thread, after what came before; when cancelled, stop it and wait."""
-        await self._acquire(who)
+        num_ahead = self._num_batches
+        self._num_batches += num_batches
+        try:
+            await self._acquire(who, num_ahead)
+            return await self._run(work)
+        finally:
+            self._num_batches -= num_batches
+
+    async def _run(self, work: Callable[[], T]) -> T:
         self._stop.clear()
         future = asyncio.get_running_loop().run_in_executor(self._thread, work)
         # That it was interrupted is news to nobody, also where nobody waits for it any more.
@@ -195,6 +201,8 @@ class TransformersEngine:
             random.manual_seed(request.seed)
         completions: list[Completion] = []
         while len(completions) < request.num_generations:
+            # One that is to wait for what runs waits for no more than a batch.
+            self._apply()
             batch = Batch(
                 self._writer,
                 request,
@@ -202,7 +210,7 @@ class TransformersEngine:
                 num=min(self._max_num_seqs, request.num_generations - len(completions)),
                 random=random,
                 version=self.policy_version,
-                deadline_s=time.monotonic() + self._timeout_s,
+                timeout_s=self._timeout_s,
                 between_tokens=self._stops_here,
             )
             while not batch.write():

@@ -258,16 +258,16 @@ class Attempt:
 
     def _watch_quantisation(self, step: int, mismatch_kl: float | None) -> None:
         """Leave 8 bits, until a resume, where their policy is too far from the one that is trained."""
-        limit = self._config.grpo.mismatch_kl_warning
-        # fp8 stays: vLLM cannot go back from it.
-        can_leave = self.is_quantised and self._config.generation.quantization == "int8"
-        if can_leave and mismatch_kl is not None and mismatch_kl > limit:
+        limit, generation = self._config.grpo.mismatch_kl_warning, self._config.generation
+        # fp8 stays: vLLM cannot go back from it. What leaves tokens out makes a mismatch of its own.
+        is_of_int8 = generation.quantization == "int8" and generation.top_p == 1.0 and not generation.top_k
+        if self.is_quantised and is_of_int8 and mismatch_kl is not None and mismatch_kl > limit:
             self.is_quantised = False
             self._context.note(
                 GUARD,
-                f"generation.quantization: from weights {step} on the engine computes in 16 bits: with int8 "
-                f"train/mismatch_kl is {mismatch_kl:.2g}, above grpo.mismatch_kl_warning ({limit:g}); what "
-                "was measured before that is of int8",
+                f"generation.quantization: after step {step} the engine's next weights are in 16 bits: "
+                f"with int8 train/mismatch_kl is {mismatch_kl:.2g}, above grpo.mismatch_kl_warning "
+                f"({limit:g}); what was measured before that is of int8",
             )
 
     def _skips_update(self, step: int) -> bool:

@@ -162,6 +162,37 @@ def test_after_an_update_the_new_weights_write_and_are_stamped(
     assert_written_by(make_model(1), after)
 
 
+def test_an_update_that_drains_waits_for_a_batch_and_those_after_it_are_of_the_new_weights(
+    folder: Path, tmp_path: Path
+) -> None:
+    async def body() -> list[Completion]:
+        engine = make_engine(folder, max_num_seqs=1)
+        path = tmp_path / "new.safetensors"
+        save(path, make_model(1))
+        writing = asyncio.create_task(collect(engine, request(4, max_completion_length=60)))
+        await asyncio.sleep(0.01)
+        await engine.update_weights(WeightUpdate(policy_version=7, path=str(path), mode="drain"))
+        assert not writing.done()
+        return await writing
+
+    versions = [(one.min_policy_version, one.max_policy_version) for one in run(body())]
+    assert versions[0] == (0, 0) and versions[-1] == (7, 7) and versions == sorted(versions)
+    assert set(versions) == {(0, 0), (7, 7)}
+
+
+def test_who_waits_has_the_time_of_every_batch_ahead(folder: Path) -> None:
+    async def body() -> list[str]:
+        engine = make_engine(folder, max_num_seqs=2, timeout_s=0.2)
+        await engine._lock.acquire()
+        waiting = [collect(engine, request(number)) for number in (5, 4)]
+        return [str(error) for error in await asyncio.gather(*waiting, return_exceptions=True)]
+
+    assert run(body()) == [
+        "r: waited 0.2 s for 0 batches ahead of it",
+        "r: waited 0.8 s for 3 batches ahead of it",
+    ]
+
+
 def test_after_an_adapter_update_the_adapted_model_writes(folder: Path, tmp_path: Path) -> None:
     """The second adapter replaces the first: it is added to the base, not to what was there."""
 

@@ -121,7 +121,7 @@ def test_int8_is_left_for_good_where_it_makes_another_policy(quantization: str, 
     said = [guard.partition(": with int8 ")[::2] for guard in guards if "16 bits" in guard]
     assert said == has_int8 * [
         (
-            "generation.quantization: from weights 2 on the engine computes in 16 bits",
+            "generation.quantization: after step 2 the engine's next weights are in 16 bits",
             "train/mismatch_kl is 0.03, above grpo.mismatch_kl_warning (0.02); what was measured before that "
             "is of int8",
         )
