@@ -77,6 +77,15 @@ def why_not_quantised(config: Config) -> str | None:
     return None
 
 
+def may_leave_int8(config: Config) -> bool:
+    """Whether a run whose generator is too far from the trained policy leaves int8: nothing else explains it.
+
+    What leaves tokens out makes a mismatch of its own; from fp8 vLLM cannot go back.
+    """
+    generation = config.generation
+    return generation.quantization == "int8" and generation.top_p == 1.0 and not generation.top_k
+
+
 def max_engine_length(config: Config) -> int:
     """Tokens of one sequence at most that the generator is asked for, by rollouts or measurements."""
     longest = max(config.max_trajectory_length, config.evaluation.max_completion_length)

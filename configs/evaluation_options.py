@@ -21,7 +21,7 @@ from configs.task_sets import task_set_problems
 ENGINES = ("vllm", "transformers")
 PROMPT_FORMS = ("chat", "completion")
 FEEDBACK: tuple[str, ...] = get_args(FeedbackKind)
-_SLOWEST_TOKEN_S = 4.0  # of an engine that works, with a batch of an evaluation's size
+_SLOWEST_TOKEN_S = 2.0  # of an engine that works, with a batch of an evaluation's size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,7 +69,7 @@ class GenerationConfig(Section):
         description="engine weights in 8 bits, quantised at the start and at every update: int8, on a CPU, "
         "and fp8 have a scale for each row, the others one for a matrix or a block; fp8 needs a GPU of "
         "compute capability 8.9 or more; auto: fp8 there, int8 on a CPU with AVX-512 VNNI, else none; a run "
-        "leaves int8 where train/mismatch_kl says so",
+        "leaves int8 where train/mismatch_kl says so and neither top_p nor top_k explains it",
     )
     kv_cache_dtype: Literal["auto", "bfloat16", "float16", "fp8", "fp8_e4m3", "fp8_e5m2"] = Field(
         default="auto",

@@ -187,7 +187,7 @@ class RuntimeConfig(Section):
     max_restarts: NonNegativeInt = Field(
         default=3,
         description="how often a generator or trainer may be started again within restart_window_s; one more "
-        "death ends the run",
+        "death ends the run; starts with smaller micro-batches do not count",
     )
     restart_window_s: PositiveFloat = Field(
         default=600.0, description="in which max_restarts are counted, those without work between them always"

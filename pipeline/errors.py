@@ -41,3 +41,7 @@ class RunStoppedError(CommandEnd):
 def in_short(error: Exception) -> str:
     """What ``error`` says, in one line for a message: a validation error has a paragraph for each field."""
     return " ".join(str(error).split())[:_MAX_SAID]
+
+
+class OtherEvaluationError(ValueError):
+    """What a journal holds is of another evaluation."""

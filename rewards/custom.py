@@ -65,10 +65,9 @@ class CustomReward:
         if number is None:
             fault = f"returned [{shown(value)}], not a number or None"
             raise self._function.error(fault, task.task_id)
-        if not abs(number) < _LARGEST:
-            raise self._function.error(
-                f"returned [{number}], not a finite number below {_LARGEST:g}", task.task_id
-            )
+        if not abs(number) <= _LARGEST:
+            fault = f"returned [{number}], not a finite number from {-_LARGEST:g} to {_LARGEST:g}"
+            raise self._function.error(fault, task.task_id)
         return number
 
 

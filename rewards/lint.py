@@ -15,7 +15,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 
 from ruff import find_ruff_bin  # type: ignore[import-untyped]
@@ -75,9 +75,10 @@ class Linter:
         self._num_failures = 0
         self._no_server_until = -math.inf
         try:
-            self.version = f"ruff {version('ruff')}"
-        except PackageNotFoundError as error:
-            raise LintError("ruff is not installed: pip install ruff") from error
+            find_ruff_bin()
+        except FileNotFoundError as error:
+            raise LintError(f"ruff does not run: its program is missing ({error})") from error
+        self.version = f"ruff {version('ruff')}"
 
     def __enter__(self) -> Linter:
         return self

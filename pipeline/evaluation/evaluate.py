@@ -17,6 +17,7 @@ import asyncio
 import fcntl
 import hashlib
 import json
+import math
 import os
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -26,9 +27,9 @@ from typing import Protocol
 
 from pydantic import TypeAdapter
 
-from configs.schema import RuntimeConfig
+from configs.schema import Config
 from curriculum.task import Task
-from pipeline.errors import StageError, in_short
+from pipeline.errors import OtherEvaluationError, StageError, in_short
 from pipeline.evaluation.forms import AnswerForm
 from pipeline.evaluation.passk import Estimate, TaskCount, count_by_task, mean_pass_at_k
 from pipeline.generation.generator import Generator, GeneratorError
@@ -136,9 +137,10 @@ def tasks_digest(tasks: Sequence[Task]) -> str:
     return digest.hexdigest()[:16]
 
 
-def task_deadline_s(runtime: RuntimeConfig) -> float:
+def task_deadline_s(config: Config, num_samples: int) -> float:
     """How long a task may wait and work: an engine that runs one request at a time has others ahead of it."""
-    return NUM_CONCURRENT_REQUESTS * runtime.generation_timeout_s
+    num_batches = math.ceil(num_samples / config.generation.max_num_seqs)
+    return NUM_CONCURRENT_REQUESTS * num_batches * config.runtime.generation_timeout_s
 
 
 # Goes on after an answer that failed (pipeline.evaluation.turns): ``turns`` and ``resampled`` of its sample.
@@ -319,7 +321,7 @@ class EvaluationJournal:
             self._write({"evaluation": identity})
             return {}
         if differing := differences(identity, found):
-            raise ValueError(
+            raise OtherEvaluationError(
                 f"{self.path}: holds an unfinished evaluation that differs ({'; '.join(differing)}); {hint}"
             )
         kept: defaultdict[str, list[EvaluatedSample]] = defaultdict(list)

@@ -33,7 +33,7 @@ from pydantic import TypeAdapter
 from configs.schema import Config
 from curriculum.sources import load_named_tasks
 from curriculum.task import Task
-from pipeline.errors import StageError, in_short
+from pipeline.errors import OtherEvaluationError, StageError, in_short
 from pipeline.evaluation.evaluate import (
     EvaluationJournal,
     EvaluationReport,
@@ -102,7 +102,7 @@ async def measure(
             config.evaluation.num_samples,
             scorer,
             config.training.seed,
-            terms=EvaluationTerms(task_timeout_s=task_deadline_s(config.runtime)),
+            terms=EvaluationTerms(task_timeout_s=task_deadline_s(config, config.evaluation.num_samples)),
             on_task_done=lambda done, total: progress.activity(f"{when} training: {done}/{total} tasks"),
         )
     report = replace(report, tasks_digest=tasks_digest(tasks))
@@ -254,9 +254,9 @@ class InLoopEvaluation:
         open_journal = partial(EvaluationJournal, journal_path, identity, hint=f"delete {journal_path}")
         try:
             begun = open_journal()
-        except ValueError:
-            # A resume may measure other tasks, or as many more: what was begun is of no use.
-            journal_path.unlink(missing_ok=True)
+        except OtherEvaluationError:
+            # A resume may measure other tasks, or other numbers of them: what was begun is of no use.
+            journal_path.unlink()
             begun = open_journal()
         with closing(begun) as journal:
             report = await evaluate_tasks(
@@ -269,7 +269,7 @@ class InLoopEvaluation:
                 self._config.training.seed,
                 terms=EvaluationTerms(
                     num_concurrent=evaluation.inloop_requests,
-                    task_timeout_s=task_deadline_s(self._config.runtime),
+                    task_timeout_s=task_deadline_s(self._config, evaluation.inloop_samples),
                 ),
                 journal=journal,
             )

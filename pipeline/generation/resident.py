@@ -172,11 +172,11 @@ def _content_digest(file: Path) -> str:
 
 
 def _end_tokens(model: Path) -> str:
-    """What an engine ends an answer at, as it reads that when it starts."""
-    said = []
-    for name, key in (("config.json", "eos_token_id"), ("generation_config.json", "eos_token_id")):
+    """What vLLM ends an answer at, as it reads that when it starts: config.json's where there is no other."""
+    for name in ("generation_config.json", "config.json"):
         try:
-            said.append(json.loads((model / name).read_text(encoding="utf-8"))[key])
-        except (OSError, ValueError, KeyError, TypeError):
+            said = json.loads((model / name).read_text(encoding="utf-8")).get("eos_token_id")
+        except (OSError, ValueError, AttributeError):
             continue
-    return json.dumps(said[-1:])
+        return json.dumps(sorted(said) if isinstance(said, list) else [said])
+    return "none"

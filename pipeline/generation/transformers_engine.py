@@ -91,7 +91,7 @@ class TransformersEngine:
         log-softmax(logits / temperature), over what top_k and top_p left. The end-of-sequence token
         belongs to ``token_ids`` and not to ``text``; a stop string ends ``text`` and stays in it.
         With a seed a request gives the same completions each time. Raises ValueError for an empty
-        prompt, TimeoutError after ``timeout_s``, RuntimeError when the engine is closed.
+        prompt, TimeoutError for a batch that is late, RuntimeError when the engine is closed.
         """
         if not request.prompt_ids or request.num_generations < 1:
             raise ValueError(f"request {request.request_id}: needs a prompt and at least one generation")

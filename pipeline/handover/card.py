@@ -17,6 +17,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from configs.finished import load_finished
 from configs.load import render
 from configs.schema import Config
+from configs.task_sets import hub_file_parts, is_on_hub
 from configs.techniques import value_at
 from pipeline.evaluation.passk import table_cells
 from pipeline.host.files import read_object, write_text_atomically
@@ -153,8 +154,12 @@ def _reward_lines(config: Config) -> Iterator[str]:
     yield ""
     yield from _table(("part", "weight"), rows)
     for source, override in rewards.per_source.items():
-        said = override.model_dump(exclude_unset=True)
-        yield f"\nOf tasks from `{source}`: {', '.join(f'{name} {value}' for name, value in said.items())}."
+        said = [f"{name} {value:g}" for name, value in override.weights.items()]
+        said += [f"tests: {override.tests}"] * (override.tests is not None)
+        if (failure := override.syntax_failure_reward) is not None:
+            said.append(f"{failure:g} for a syntax failure")
+        if said:
+            yield f"\nOf tasks from `{source}`: {', '.join(said)}."
 
 
 def _evaluation_of(model: TrainedModel) -> Mapping[str, Any]:
@@ -210,13 +215,21 @@ def _eval_results(model: TrainedModel) -> list[EvalResult]:
     return [
         EvalResult(
             task_type="text-generation",
-            # The hub takes OWNER/NAME, or one name.
-            dataset_type=re.sub(r"[^\w.-]", "-", Path(evaluation["tasks"]).name),
+            dataset_type=_hub_name(evaluation["tasks"]),
             dataset_name=evaluation["tasks"],
             metric_type="pass@1",
             metric_value=round(evaluation["after"]["pass_at_1"]["mean"], 4),
         )
     ]
+
+
+def _hub_name(tasks: str) -> str:
+    """``tasks`` as the hub takes a data set's name: OWNER/NAME, or one name."""
+    if (parts := hub_file_parts(tasks)) is not None:
+        return parts[0]
+    if is_on_hub(tasks) and not Path(tasks).is_dir():
+        return tasks
+    return re.sub(r"[^\w.-]", "-", Path(tasks).name)
 
 
 def _table(heads: tuple[str, ...], rows: Any) -> Iterator[str]:

@@ -47,7 +47,7 @@ class RestartLimit:
                 limit and the last reason.
         """
         if is_less and self._max_restarts:
-            self._note("restart", f"{stage}, with less than before: {_short(reason)}")
+            self._note("restart", f"{stage}, to go on with less: {_short(reason)}")
             return
         now_s = self._clock()
         recent = self._restarts.setdefault(stage, deque())

@@ -299,12 +299,13 @@ def _tasks(config: Config, choose: ChooseTasks) -> list[str]:
         else:
             tokenizer = PromptTokenizer(folder, trust_remote_code=config.model.trust_remote_code)
         heldout = () if is_fetched(config.evaluation.tasks) else heldout_tasks(config)
-        chosen = choose(tasks, heldout, config, tokenizer, note)
-        epochs = config.training.max_steps * config.prompts_per_step / len(chosen)
-        print(f"trained on: {len(chosen)} of them, {epochs:.2f} passes over them")
-    except SandboxError as error:
-        # Meant for another machine, whose sandbox is not this one's.
-        print(f"references: not run here: {error}")
+        try:
+            tasks = choose(tasks, heldout, config, tokenizer, note)
+        except SandboxError as error:
+            # Meant for another machine, whose sandbox is not this one's.
+            print(f"references: not run here: {error}")
+        epochs = config.training.max_steps * config.prompts_per_step / len(tasks)
+        print(f"trained on: {len(tasks)} of them, {epochs:.2f} passes over them")
     except ValueError as error:
         return [str(error)]
     return []

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from configs.conditions import may_leave_int8
 from configs.schema import Config
 
 Row = Mapping[str, float | None]
@@ -161,17 +162,16 @@ def _mismatch(rows: Sequence[Row], config: Config) -> str | None:
     # temperature, a kernel. On a CPU with the built-in model (1,400 tokens) bf16 makes it 0.001, fp32 0 to
     # eight digits, and a division by a temperature of 0.9 instead of 1 makes it 0.008 and more.
     limit, generation = config.grpo.mismatch_kl_warning, config.generation
-    if generation.quantization == "int8":
+    if may_leave_int8(config):
         # At the first such step the run leaves int8 (pipeline.run.attempt): what counts is measured after it.
         in_int8 = (number for number, row in enumerate(rows) if _number(row, "train/mismatch_kl") > limit)
         rows = rows[next(in_int8, len(rows)) + 1 :]
-    # Measured on tokens of the policy in training only, so not in every step; where the policy is sharp, one
-    # token that bf16 rounds otherwise makes 0.01 of a short step.
+    # Not measured in every step; where the policy is sharp, one token that bf16 rounds otherwise makes 0.01.
     values = [value for row in rows if (value := row.get("train/mismatch_kl")) is not None][-WINDOW:]
     if len(values) < WINDOW or min(values) <= limit:
         return None
     mend = "set generation.dtype to what training.bf16 says, and generation.weight_update_mode to keep"
-    if generation.quantization not in ("none", "int8") or config.lora.load_in_4bit:
+    if (generation.quantization != "none" and not may_leave_int8(config)) or config.lora.load_in_4bit:
         mend = (
             "their weights are rounded otherwise (generation.quantization, lora.load_in_4bit): set "
             "grpo.importance_sampling_mode to token_truncate, or generation.quantization to none"

@@ -89,7 +89,7 @@ CREATE TABLE sampler_calls ( -- what the sampler was asked and told, in order; a
 );
 CREATE TABLE gated (         -- draws that were dropped because their group had no signal
     draw_id INTEGER PRIMARY KEY REFERENCES draws (draw_id),
-    step INTEGER NOT NULL,   -- the one that was next: another draw took this one's place in it
+    step INTEGER NOT NULL,   -- that would have trained on it: another draw took its place
     num_tokens INTEGER NOT NULL, is_solved INTEGER NOT NULL
 );
 CREATE TABLE events (

@@ -98,7 +98,7 @@ METRICS = (
     Metric("train/entropy", "nats", "mean entropy of the policy's distribution over the next token"),
     Metric("train/reference_kl", "nats", "mean KL from the reference policy, where beta is above 0"),
     Metric(
-        "train/num_tokens",
+        "train/num_trained_tokens",
         "tokens",
         "those of train/tokens that the loss was computed on",
     ),

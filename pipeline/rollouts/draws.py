@@ -139,14 +139,20 @@ class SignalGate:
         self._warm_start_steps = warm_start_steps
         self._steps: dict[int, Gated] = dict(spent or {})
 
-    def holds(self, group: RolloutGroup, step: int) -> bool:
-        """Whether ``group`` is to be replaced in ``step``; if so it is counted."""
+    def holds(self, group: RolloutGroup, step: int, next_step: int) -> bool:
+        """Whether ``group`` is to be replaced in ``step``; if so it is counted.
+
+        It may come to be trained on from ``next_step`` on, as those ahead of it are replaced: it has to teach
+        something by the rule of either.
+        """
         gated = self._steps.get(step, Gated())
         if gated.num_groups >= self._budget:
             return False
-        is_warm_start = step <= self._warm_start_steps
         # Of too few scores nothing is known: ``close_group`` says what becomes of it.
-        if len(scored([group])) < 2 or not lacks_signal(group, is_warm_start=is_warm_start):
+        if len(scored([group])) < 2:
+            return False
+        rules = {number <= self._warm_start_steps for number in (step, next_step)}
+        if not any(lacks_signal(group, is_warm_start=rule) for rule in rules):
             return False
         self._steps[step] = gated + gated_of(group)
         return True

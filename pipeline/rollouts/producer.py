@@ -284,7 +284,7 @@ class RolloutProducer:
     def _close_group(self, group: RolloutGroup, drawn_for: int) -> None:
         """Hand the group in; one that could not be scored, or that the gate holds, is replaced."""
         step = self._buffer.step_of(group.draw_id)
-        is_held = self._gate.holds(group, step)
+        is_held = self._gate.holds(group, step, self._buffer.next_step)
         fault = self._draws.close_group(group, drawn_for, step if is_held else None)
         if fault is None:
             self._num_failed_in_row = 0

@@ -26,7 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from configs.conditions import why_not_streamed
+from configs.conditions import may_leave_int8, why_not_streamed
 from curriculum.sampler import Sampler
 from pipeline.errors import StageError, TrainerLostError
 from pipeline.evaluation.forms import ChatForm
@@ -258,10 +258,8 @@ class Attempt:
 
     def _watch_quantisation(self, step: int, mismatch_kl: float | None) -> None:
         """Leave 8 bits, until a resume, where their policy is too far from the one that is trained."""
-        limit, generation = self._config.grpo.mismatch_kl_warning, self._config.generation
-        # fp8 stays: vLLM cannot go back from it. What leaves tokens out makes a mismatch of its own.
-        is_of_int8 = generation.quantization == "int8" and generation.top_p == 1.0 and not generation.top_k
-        if self.is_quantised and is_of_int8 and mismatch_kl is not None and mismatch_kl > limit:
+        limit, can_leave = self._config.grpo.mismatch_kl_warning, may_leave_int8(self._config)
+        if self.is_quantised and can_leave and mismatch_kl is not None and mismatch_kl > limit:
             self.is_quantised = False
             self._context.note(
                 GUARD,

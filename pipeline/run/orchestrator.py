@@ -287,7 +287,8 @@ class _Run:
         has_worked, self._lost_after = done > self._lost_after, max(done, self._lost_after)
         # It takes smaller micro-batches then, or ends as none are left. It counts where it came not so far.
         limit = trainer.layout["limit"]
-        is_less = trainer.is_short and limit > self._limit_of_shortage
+        is_auto = self._job.config.training.memory == "auto"
+        is_less = is_auto and trainer.is_short and limit > self._limit_of_shortage
         self._limit_of_shortage = limit if is_less else self._limit_of_shortage
         while True:
             self._restarts.admit("the trainer", str(lost), has_worked=has_worked, is_less=is_less)

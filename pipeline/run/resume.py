@@ -29,7 +29,7 @@ from configs.errors import ConfigError, Problem, show, wrong_value
 from configs.finished import load_finished
 from configs.schema import Config
 from configs.section import Section
-from configs.task_sets import is_fetched
+from configs.task_sets import is_fetched, is_task_file
 from curriculum.sampler import Sampler
 from curriculum.task import Task
 from pipeline.evaluation.evaluate import tasks_digest
@@ -253,7 +253,9 @@ def _otherwise_measured(
             yield wrong_value(path, now, allowed)
     # Of earlier versions it does not say which tasks, and the hub's are not fetched for this.
     is_said = not {"evaluation.tasks", "evaluation.max_tasks"}.isdisjoint(changes)
-    if measured.tasks_digest and not is_said and not is_fetched(config.evaluation.tasks):
+    # A file of the hub's has been fetched for the run itself.
+    is_at_hand = not is_fetched(config.evaluation.tasks) or is_task_file(config.evaluation.tasks)
+    if measured.tasks_digest and not is_said and is_at_hand:
         tasks = heldout_tasks(config)
         if tasks and tasks_digest(tasks) != measured.tasks_digest:
             allowed = "the tasks that it was measured on before training; put them back, or start a new run"

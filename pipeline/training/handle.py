@@ -132,7 +132,7 @@ class TrainerHandle:
             return None
         number = self._limit + is_short
         # Several ranks may still be saving the last step.
-        limit = _FIT_LIMIT if len(self._ranks) == 1 else (_FIT_LIMIT[0] + _SAVE_LIMIT_S, _FIT_LIMIT[1])
+        limit = _FIT_LIMIT if len(self._ranks) == 1 else (_FIT_LIMIT[0] + self._save_limit[0], _FIT_LIMIT[1])
         found: list[int] = await self._all("fit_memory", number, what="fit", limit=limit)
         words: list[str] = await self._all("adopt_limit", max(found), what="fit", limit=_FIT_LIMIT)
         is_new, self._limit, self._is_fitted = max(found) > self._limit, max(found), True

@@ -215,7 +215,7 @@ class Trainer:
                 **self._card.metrics(trained, seconds),
                 "train/grad_norm": values[-1],
                 "train/learning_rate": learning_rate,
-                "train/num_tokens": float(totals.num_trained_tokens),
+                "train/num_trained_tokens": float(totals.num_trained_tokens),
             },
             seconds=seconds,
             num_tokens=totals.num_tokens,

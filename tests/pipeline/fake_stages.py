@@ -193,6 +193,7 @@ class FakeScorer:
         self._log = log
         self._score_of = score_of
         self.texts: list[str] = []
+        self.by_tests: list[str] = []  # what was measured
 
     async def score(
         self, task: Task, text: str, *, priority: float = 0, by_tests: bool = False
@@ -200,6 +201,7 @@ class FakeScorer:
         index = int(text.split()[-1])
         self._log.append(f"score {task.task_id} {index}")
         self.texts.append(text)
+        self.by_tests += [text] * by_tests
         await asyncio.sleep(0)
         return self._score_of(task, index)
 

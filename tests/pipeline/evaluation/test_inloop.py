@@ -47,6 +47,7 @@ def test_each_measurement_names_its_version_and_leaves_a_report(tmp_path: Path) 
     run = FakeRun(tmp_path, _config(inloop_tasks=3, inloop_samples=2), heldout=_HELDOUT)
     run.train()
     assert _measured(run) == [2, 4]
+    assert len(run.scorer.by_tests) == 2 * 3 * 2, "what is measured is judged by its tests alone"
     for version in (2, 4):
         report = earlier_measurement(run.folder.evaluation(f"step-{version:06d}"))
         assert report is not None and [count.task_id for count in report.counts] == ["e0", "e2", "e4"]

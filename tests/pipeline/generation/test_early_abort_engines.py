@@ -1,4 +1,4 @@
-"""Both generators end what can no longer compile, and nothing else."""
+"""A generator ends what can no longer compile, and nothing else (vLLM: test_vllm_engine)."""
 
 from __future__ import annotations
 

@@ -73,8 +73,7 @@ def test_a_stage_that_asks_for_less_each_time_is_not_counted() -> None:
         limit.admit("the trainer", "killed for want of memory", has_worked=False, is_less=True)
     limit.admit("the trainer", "killed", has_worked=False)
     assert [line.partition(": ")[2] for line in notes.lines] == (
-        ["the trainer, with less than before: killed for want of memory"] * 5
-        + ["the trainer (1 of 1): killed"]
+        ["the trainer, to go on with less: killed for want of memory"] * 5 + ["the trainer (1 of 1): killed"]
     )
 
 

@@ -260,7 +260,7 @@ ELSEWHERE = {
 @pytest.fixture(autouse=True)
 def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the trainer's waits that no setting gives."""
-    monkeypatch.setattr(handle, "_SAVE_LIMIT_S", DEADLINE_S)
+    monkeypatch.setattr(handle, "_SAVE_LIMIT_S", 0.0)
     monkeypatch.setattr(handle, "_FIT_LIMIT", (DEADLINE_S, "fixed"))
     monkeypatch.setattr(handle, "_PROBE_TIMEOUT_S", 0.3)
 

@@ -151,8 +151,8 @@ def test_a_group_that_could_not_be_scored_is_no_group_without_signal() -> None:
 def test_the_gate_counts_by_step_and_goes_on_from_what_a_resume_found() -> None:
     flat = group(rollout(1.0), rollout(1.0))
     gate = SignalGate(2, {4: Gated(num_groups=1, num_solved=0, num_tokens=9)})
-    assert not gate.holds(group(rollout(1.0), rollout(0.0)), 4)
-    assert [gate.holds(flat, 4), gate.holds(flat, 4), gate.holds(flat, 5)] == [True, False, True]
+    assert not gate.holds(group(rollout(1.0), rollout(0.0)), 4, 4)
+    assert [gate.holds(flat, 4, 4), gate.holds(flat, 4, 4), gate.holds(flat, 5, 5)] == [True, False, True]
     assert gate.metrics(4) == {
         "rollout/gated_groups": 2.0,
         "rollout/gated_solved_groups": 1.0,
@@ -166,17 +166,19 @@ def test_in_a_warm_start_a_group_stays_that_has_a_passing_answer_and_no_other() 
     solved, failed = group(rollout(1.0), rollout(1.0)), group(rollout(0.3), rollout(0.3))
     gate = SignalGate(9, None, 2)
     uneven = group(rollout(0.1), rollout(0.3))
-    assert [gate.holds(uneven, step) for step in (1, 2, 3)] == [True, True, False]
-    assert [gate.holds(solved, step) for step in (1, 2, 3)] == [False, False, True]
-    assert [gate.holds(failed, step) for step in (1, 2, 3)] == [True, True, True]
+    assert [gate.holds(uneven, step, step) for step in (1, 2, 3)] == [True, True, False]
+    assert [gate.holds(solved, step, step) for step in (1, 2, 3)] == [False, False, True]
+    assert [gate.holds(failed, step, step) for step in (1, 2, 3)] == [True, True, True]
+    # At the border a group may be trained on by either rule.
+    assert [gate.holds(one, 3, 2) for one in (uneven, solved, failed)] == [True, True, True]
 
 
 @pytest.mark.parametrize("warm_start_steps", [0, 1])
 def test_a_group_that_could_not_be_scored_costs_no_budget(warm_start_steps: int) -> None:
     gate = SignalGate(1, None, warm_start_steps)
-    assert not gate.holds(group(rollout(math.nan), rollout(math.nan)), 1)
-    assert not gate.holds(group(rollout(math.nan), rollout(0.0)), 1)
-    assert gate.holds(group(rollout(0.0), rollout(0.0), rollout(math.nan)), 1)
+    assert not gate.holds(group(rollout(math.nan), rollout(math.nan)), 1, 1)
+    assert not gate.holds(group(rollout(math.nan), rollout(0.0)), 1, 1)
+    assert gate.holds(group(rollout(0.0), rollout(0.0), rollout(math.nan)), 1, 1)
 
 
 def test_a_warm_start_trains_on_tasks_that_are_solved_and_replaces_others(tmp_path: Path) -> None:
@@ -339,7 +341,7 @@ def test_the_gate_lengthens_the_expected_gradient_by_the_share_of_groups_with_si
             while num_left:
                 task, pattern = draw()
                 num_drawn += 1
-                if gate.holds(groups[pattern], step):
+                if gate.holds(groups[pattern], step, step):
                     continue
                 num_left -= 1
                 (advantages,) = group_advantages([[float(passed) for passed in pattern]], "none")

@@ -151,7 +151,7 @@ def test_restarts_with_smaller_micro_batches_are_not_counted(tmp_path: Path, pla
 
     run = play(config_of(tmp_path, 2, runtime={"max_restarts": 1}), trainer=Hungry([], 0))
     assert rows(run, "SELECT COUNT(*), MAX(text) FROM events WHERE kind = 'restart'") == [
-        (3, "the trainer, with less than before: killed for want of memory")
+        (3, "the trainer, to go on with less: killed for want of memory")
     ]
 
 

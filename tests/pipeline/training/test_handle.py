@@ -145,8 +145,8 @@ def test_a_model_that_cannot_be_loaded_is_said_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("num_ranks", "save", "fit"),
     [
-        (1, (600.0, "fixed"), (60.0, "fixed")),
-        (2, (607.0, "fixed, after runtime.train_step_timeout_s"), (660.0, "fixed")),
+        (1, (607.0, "600 s and runtime.train_step_timeout_s"), (60.0, "fixed")),
+        (2, (607.0, "600 s and runtime.train_step_timeout_s"), (667.0, "fixed")),
     ],
 )
 def test_ranks_that_save_together_have_the_time_of_the_step_that_they_are_at(
