@@ -73,7 +73,7 @@ _HIDING_NAMES = frozenset(
 )
 _HIDING_MODULES = frozenset(
     {
-        *("builtins", "code", "codeop", "runpy", "importlib"),
+        *("builtins", "code", "codeop", "runpy", "importlib", "pkgutil", "pydoc"),
         *("timeit", "bdb", "pdb", "cProfile", "profile", "trace"),
     }
 )
@@ -198,7 +198,8 @@ def _hides_in_call(call: ast.Call) -> bool:
     name = _called_name(call)
     texts = [arg.value for arg in call.args if isinstance(arg, ast.Constant)]
     if name == "__import__":
-        return not texts or _is_hiding_module(str(texts[0]))
+        # Of a number no text can be made where it has too many digits.
+        return not texts or not isinstance(texts[0], str) or _is_hiding_module(texts[0])
     if name in _LOOK_UPS:
         return any(text in _HIDING_TEXTS for text in texts)
     # compile(...), never re.compile(...).

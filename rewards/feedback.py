@@ -169,16 +169,17 @@ def _tests(task: Task) -> tuple[CallTest, ...] | tuple[StdioTest, ...]:
 def _told(kind: str, task: Task, result: RewardResult) -> int | None:
     """The index of the test that "full" tells: the first that failed.
 
-    None where the prompt shows it, where it is the only one left to judge by, and where the program failed
-    before any test.
+    None where the prompt shows it, where it is the last one that the prompt does not show, and where the
+    program failed before any test.
     """
     place = _TEST.match(result.detail)
     tests = _tests(task)
     if kind != "full" or place is None or (index := int(place[1])) >= len(tests):
         return None
     asked = _asked(tests[index])
-    is_only_one = all(_asked(test) == asked for test in tests)
-    return None if is_only_one or _shows(task, tests[index]) else index
+    # What the prompt shows anyway is nothing to judge by alone.
+    is_last = all(_asked(test) == asked or _shows(task, test) for test in tests)
+    return None if is_last or _shows(task, tests[index]) else index
 
 
 def _asked(test: CallTest | StdioTest) -> object:

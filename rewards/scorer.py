@@ -113,9 +113,6 @@ class Scorer:
             return self._judge_program(item, fast)
         except (LintError, TypeCheckError, UserFunctionError) as error:
             return infra_error(str(error), 0.0)
-        except ValueError as error:
-            # The task's own check cannot run: no answer's fault.
-            return infra_error(f"{item.task.task_id}: {error}", 0.0)
 
     def _judge_program(self, item: _Item, fast: FastVerdict) -> RewardResult:
         task = item.task
@@ -125,7 +122,11 @@ class Scorer:
         outcome, passed, detail = Outcome.WRONG, False, _NOT_RUN
         try:
             if self._sandbox is not None:
-                run = self._sandbox.run(execution_request(task, item.code, self._execution))
+                try:
+                    run = self._sandbox.run(execution_request(task, item.code, self._execution))
+                except ValueError as error:
+                    # The task's own check cannot run: no answer's fault.
+                    return infra_error(f"{task.task_id}: {error}", 0.0)
                 if run.outcome is Outcome.INFRA_ERROR:
                     return infra_error(run.detail, 0.0)
                 if is_no_program(run):

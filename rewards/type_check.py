@@ -182,7 +182,10 @@ class _Server:
 
 
 def _check_by_process(code: str, timeout_s: float) -> list[str] | None:
-    """mypy's errors by a process of its own, with the same flags; None where it ran out of CPU time."""
+    """mypy's errors by a process of its own, with the same flags.
+
+    None where the program stops it, or CPU time ends.
+    """
     try:
         with tempfile.TemporaryDirectory(prefix="types-") as folder:
             Path(folder, "solution.py").write_text(code, encoding="utf-8", errors="replace", newline="")
@@ -206,7 +209,9 @@ def _check_by_process(code: str, timeout_s: float) -> list[str] | None:
     # 0: no errors, 1: errors; 2: blocked by the program, or broken.
     if process.returncode == 0 or (process.returncode == 1 and messages) or is_blocking(messages):
         return messages
-    if process.returncode == -signal.SIGXCPU:
+    # Blocked by something else than its parser, it has looked at nothing either.
+    is_blocked = process.returncode == 2 and any(" error: " in message for message in messages)
+    if is_blocked or process.returncode == -signal.SIGXCPU:
         return None
     raise TypeCheckError(f"mypy gave no verdict: status {process.returncode}: {errors[-200:]}")
 

@@ -132,6 +132,8 @@ def count_reported(messages: Sequence[str], code: str) -> int:
     wrong_places = {(line, column) for line, column, text in errors if not text.startswith(_IS_ANY)}
     num_errors = 0
     for line, column, text in errors:
+        if num_errors >= ERRORS_FOR_ZERO:
+            break
         is_any = text.startswith(_IS_ANY)
         if is_any and (line, column) in wrong_places:
             continue

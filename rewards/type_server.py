@@ -188,6 +188,9 @@ class _Engine:
         # The type checker broke on the program, in any way there is: also with SystemExit.
         except BaseException as error:
             return {"crash": f"mypy broke: {type(error).__name__}", "last": True}
+        if self._manager.blocking_error is not None:
+            # It looked at nothing.
+            return {"crash": "mypy was blocked by the program", "last": True}
         unloaded = self._find_unloaded()
         if unloaded:
             return {"unloaded": unloaded, "last": True}

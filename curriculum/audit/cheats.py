@@ -99,9 +99,12 @@ def _compared(check_source: str) -> list[object]:
 def _literals(nodes: Iterable[ast.expr]) -> Iterator[object]:
     for node in nodes:
         try:
-            yield ast.literal_eval(node)
-        except (ValueError, TypeError, RecursionError, MemoryError):
+            value = ast.literal_eval(node)
+            # Of a number with too many digits there is no text.
+            repr(value)
+        except (ValueError, TypeError, RecursionError, MemoryError, OverflowError):
             continue
+        yield value
 
 
 def nodes_of(source: str) -> Iterator[ast.AST]:

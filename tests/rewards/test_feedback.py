@@ -225,7 +225,11 @@ def test_a_test_that_the_prompt_shows_counts_on_however_many_it_shows() -> None:
     prompt = "Print the next number.\n\nInput:\n1\nOutput:\n2\n"
     program = Task(task_id="t/next", prompt=prompt, entry_point="", stdio_tests=runs)
     assert without_told_test("full", program, judged(detail="test 0: wrong output")) is program
-    assert without_told_test("full", program, judged(detail="test 1: wrong output")).stdio_tests == runs[:1]
+    # What is left then would be what the prompt shows: a program that fails the rest would pass.
+    assert without_told_test("full", program, judged(detail="test 1: wrong output")) is program
+    more = replace(program, stdio_tests=(*runs, StdioTest(stdin="3\n", expected_stdout="4\n")))
+    left = without_told_test("full", more, judged(detail="test 1: wrong output")).stdio_tests
+    assert left == (runs[0], more.stdio_tests[2])
 
 
 def test_tests_like_the_one_that_was_told_do_not_count_either() -> None:

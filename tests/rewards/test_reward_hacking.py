@@ -69,6 +69,8 @@ HIDDEN_EXECS = {
     "an import by a name": "getattr(__import__('builtins'), 'ex' + 'ec')({}, space)",
     "importlib": "import importlib\nvars(importlib.import_module('built' + 'ins'))['ex' + 'ec']({}, space)",
     "a look-up": "import operator\noperator.attrgetter('exec')(None)({}, space)",
+    "a name that is looked up": "import pkgutil\npkgutil.resolve_name('built' + 'ins:ex' + 'ec')({}, space)",
+    "another look-up": "import pydoc\npydoc.locate('built' + 'ins.ex' + 'ec')({}, space)",
     "timeit": "import timeit\ntimeit.timeit({}, globals=space, number=1)",
     "timeit's own": "from timeit import timeit, default_timer\ntimeit({}, globals=space, number=1)",
     "bdb": "import bdb\nbdb.Bdb().run({}, space)",

@@ -263,6 +263,13 @@ def test_a_task_whose_own_check_cannot_run_is_named_and_costs_no_answer_its_scor
     assert result.is_infra_error and result.detail == "t/broken: check program cannot run"
 
 
+def test_no_program_makes_a_wrong_answer_a_failure_of_the_judge() -> None:
+    program = f"def add(a, b):\n    return 0\n\n\ndef g():\n    __import__(0x{'f' * 3600})\n"
+    with Scorer(RewardsConfig(), ExecutionConfig(), FakeSandbox(Outcome.WRONG, 1)) as scorer:
+        result = scorer.score(TASK, fenced(program))
+    assert result.outcome is Outcome.WRONG and math.isfinite(result.reward)
+
+
 def test_without_execution_nothing_runs_nothing_passes_and_its_weights_count_nothing() -> None:
     with Scorer(RewardsConfig(), ExecutionConfig(enabled=False), None) as scorer:
         result = scorer.score(TASK, fenced(HONEST))

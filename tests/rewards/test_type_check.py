@@ -91,6 +91,15 @@ def test_errors_by_example_as_in_a_process_of_its_own(name: str, checker: TypeCh
     assert min(10, alone) == expected
 
 
+def test_what_stops_mypy_before_it_looks_earns_nothing(checker: TypeChecker) -> None:
+    code = (
+        "try:\n    from . import a\nexcept ImportError:\n    pass\n\n\ndef f(x: int) -> str:\n    return x\n"
+    )
+    assert checker.count_errors(code) == 10
+    assert _check_by_process(code, 60.0) is None
+    assert checker.count_errors("def f(x: int) -> int:\n    return x\n") == 0
+
+
 def test_no_program_changes_the_verdict_on_the_next(checker: TypeChecker) -> None:
     before = [checker.count_errors(code) for code, _ in EXAMPLES.values()]
     for poison in POISON:

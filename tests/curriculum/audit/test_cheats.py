@@ -51,6 +51,8 @@ def test_lists_and_texts_are_compared_by_value() -> None:
     task = task_of(prompt, (([1, 2], "a"), 3), (([-4], "b"), 5))
     assert looks_up(task, "def f(x, y):\n    if x == [1,2]: return 3\n    if y == 'b': return 5\n")
     assert not looks_up(task, "def f(x, y):\n    if x == []: return 3\n    if y == '': return 5\n")
+    # Numbers of which no text can be made, and none of their kind.
+    assert not looks_up(task, f"def f(x, y):\n    return x == 0x{'f' * 4000} or x == 1{'0' * 400} + 1j\n")
 
 
 def test_a_task_is_known_by_what_passes_it(sandbox: SandboxPool) -> None:
