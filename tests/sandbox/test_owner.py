@@ -98,6 +98,14 @@ def test_a_check_that_times_out_before_its_first_call_is_the_tasks_fault(
     )
 
 
+def test_a_program_that_leaves_the_check_no_time_has_timed_out_itself(pool: SandboxPool) -> None:
+    limits = Limits(cpu_s=1.0, wall_s=2.5)
+    check = "import time\ntime.sleep(1.5)\ndef check(candidate):\n    assert candidate(1) == 2\n"
+    lazy = "import time\ntime.sleep(2.2)\ndef f(x): return x\n"
+    assert pool.run(_request(lazy, check, limits=limits)).outcome is Outcome.TIMEOUT_WALL
+    assert pool.run(_request(check=check, limits=limits)).outcome is Outcome.PASS
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_child_that_the_host_ends_is_no_crash_of_its_program(number: signal.Signals) -> None:
     solution = "import time\ntime.sleep(2)\ndef f(x): return x + 1\n"
