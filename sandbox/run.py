@@ -6,6 +6,7 @@ nothing.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
 import time
@@ -86,8 +87,10 @@ class Run:
         """
         request = self.request
         program = pack((request.solution, request.prelude, request.entry_point))
-        try:
+        # One that ran and ended meanwhile has said that it was ready.
+        with contextlib.suppress(EOFError):
             send_all(self.candidate, frame(program) + calls, deadline=self.deadline)
+        try:
             prelude = parse_answer(self.receive())
         except EOFError as error:
             raise SandboxError("a child ended before it could load the program") from error
