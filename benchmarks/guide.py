@@ -59,6 +59,7 @@ MEASURED: Final[Mapping[str, Callable[[dict[str, Any]], str]]] = {
     "quality": quality.table,
     "coder": coder.table,
     "coder_sixty_steps": coder.table,
+    "coder_warm_start": coder.table,
     "coder_without_kl": coder.table,
     "coder_shown_tests": coder.table,
     "turns": turns.table,
