@@ -16,6 +16,7 @@ from configs.task_sets import BUILT_IN_DATASETS, MBPP_ON_HUB
 from curriculum import gsm8k, humaneval, jsonl, mbpp
 from curriculum.record import Record
 from curriculum.task import Task
+from sandbox.job import refuse_constant
 
 _FIELDS = tuple(dict.fromkeys((*jsonl.FIELDS, *humaneval.FIELDS, *mbpp.FIELDS, *gsm8k.FIELDS)))
 # What a program is judged by in each form, which tells it; the first that is there decides.
@@ -139,10 +140,6 @@ def _complete_mapping(columns: Mapping[str, str], available: list[str]) -> dict[
     return {field: column for field, column in mapping.items() if field in form}
 
 
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
-
-
 def _record(where: str, number: int, row: Mapping[str, object], mapping: Mapping[str, str]) -> Record:
     fields = {field: row[column] for field, column in mapping.items() if row[column] is not None}
     if "task_id" not in fields:
@@ -150,7 +147,7 @@ def _record(where: str, number: int, row: Mapping[str, object], mapping: Mapping
     tests = fields.get("tests")
     if isinstance(tests, str):
         try:
-            fields["tests"] = json.loads(tests, parse_constant=_refuse_constant)
+            fields["tests"] = json.loads(tests, parse_constant=refuse_constant)
         except ValueError:
             raise Record(where=where, fields=fields).error("tests", "must be JSON text") from None
     return Record(where=where, fields=fields)

@@ -122,17 +122,16 @@ class Scorer:
         outcome, passed, detail = Outcome.WRONG, False, _NOT_RUN
         try:
             if self._sandbox is not None:
-                try:
-                    run = self._sandbox.run(execution_request(task, item.code, self._execution))
-                except ValueError as error:
-                    # The task's own check cannot run: no answer's fault.
-                    return infra_error(f"{task.task_id}: {error}", 0.0)
+                run = self._sandbox.run(execution_request(task, item.code, self._execution))
                 if run.outcome is Outcome.INFRA_ERROR:
                     return infra_error(run.detail, 0.0)
                 if is_no_program(run):
                     return self._syntax_failure(item, run.detail)
                 breakdown |= self._score_run(item, run)
                 outcome, passed, detail = run.outcome, has_passed(run), run.detail
+        except ValueError as error:
+            # The task's own check cannot run, on the answer or on the reference: no answer's fault.
+            return infra_error(f"{task.task_id}: {error}", 0.0)
         finally:
             # Nothing of this item goes on when its score is out.
             num_errors = None if checking is None else checking.result()

@@ -82,6 +82,11 @@ def read_tests(value: object) -> Suite:
     return Suite(call_tests=tuple(_call_test(index, test) for index, test in enumerate(tests)))
 
 
+def refuse_constant(name: str) -> object:
+    """For ``json.loads``, which takes NaN and infinities otherwise. Raises ValueError."""
+    raise ValueError(f"{name} is not JSON")
+
+
 def find_entry_point(prompt: str, tests: Suite) -> str:
     """The function that is tested: the last one at the prompt's top level, else what the tests call.
 

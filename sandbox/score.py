@@ -29,7 +29,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, TextIO, TypeVar, cast
 
-from sandbox.job import Suite, make_request, read_tests
+from sandbox.job import Suite, make_request, read_tests, refuse_constant
 from sandbox.pool import Executor
 from sandbox.progress import Progress
 from sandbox.result import ExecutionRequest, Limits, Outcome, StdioTest
@@ -264,7 +264,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 def _job(line: str, terms: Terms) -> _Job:
     """What one line asks for. Raises ValueError."""
     try:
-        fields = json.loads(line, parse_constant=_refuse_constant)
+        fields = json.loads(line, parse_constant=refuse_constant)
     except (ValueError, RecursionError) as fault:
         raise ValueError(f"must be one JSON object ({fault})") from None
     if not isinstance(fields, dict):
@@ -318,7 +318,3 @@ def _text(fields: dict[str, object], name: str, otherwise: str | None = None) ->
 def _key(name: object) -> str:
     """1 and "1" are two ids."""
     return json.dumps(name)
-
-
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")

@@ -34,6 +34,7 @@ from pipeline.evaluation.forms import AnswerForm
 from pipeline.evaluation.passk import Estimate, TaskCount, count_by_task, mean_pass_at_k
 from pipeline.generation.generator import Generator, GeneratorError
 from pipeline.generation.resident import differences
+from pipeline.host.files import named
 from pipeline.messages import Completion, GenerationRequest, SamplingSettings
 from pipeline.models.prompts import request_seed
 from rewards.digest import task_digest
@@ -341,8 +342,6 @@ class EvaluationJournal:
             raise ValueError(f"{self.path}:1: is no journal of an evaluation; {hint}") from None
 
     def _write(self, line: Mapping[str, object]) -> None:
-        try:
+        with named(self.path):
             self._file.write(json.dumps(line) + "\n")
             self._file.flush()
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(self.path)) from None

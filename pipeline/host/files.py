@@ -60,11 +60,21 @@ def locked(path: Path, *, timeout_s: float) -> AcquireReturnProxy[BaseFileLock]:
         owner = path.read_text(encoding="utf-8").strip() or "unknown"
         raise TimeoutError(f"{path}: still locked by process {owner} after {timeout_s:.0f} s") from None
     try:
-        path.write_text(f"{os.getpid()}\n", encoding="utf-8")
-    except OSError as error:
+        with named(path):
+            path.write_text(f"{os.getpid()}\n", encoding="utf-8")
+    except OSError:
         held.lock.release()
-        raise OSError(error.errno, error.strerror, str(path)) from None
+        raise
     return held
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Have an OSError in the block name ``path``: that of a write, a full disk's say, names no file."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def read_object(path: Path) -> dict[str, Any]:

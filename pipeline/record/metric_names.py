@@ -97,11 +97,7 @@ METRICS = (
     Metric("train/micro_batches", "micro-batches", "forward and backward passes of the step"),
     Metric("train/entropy", "nats", "mean entropy of the policy's distribution over the next token"),
     Metric("train/reference_kl", "nats", "mean KL from the reference policy, where beta is above 0"),
-    Metric(
-        "train/num_trained_tokens",
-        "tokens",
-        "those of train/tokens that the loss was computed on",
-    ),
+    Metric("train/num_trained_tokens", "tokens", "those of train/tokens that the loss was computed on"),
     Metric("train/padding_share", "", "share of the computed tokens that were padding"),
     Metric(
         "train/shared_prompt_tokens", "tokens", "prompt tokens not computed again, being shared by a group"

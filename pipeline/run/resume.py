@@ -231,9 +231,10 @@ def refuse_resume(run: Path, config: Config) -> list[str]:
         if path.startswith(kept)
     ]
     problems += _otherwise_measured(run, config, changes)
-    if config.output.name not in (None, run.resolve().name, _earlier(run).get("output.name")):
+    name = config.output.name
+    if name not in (None, run.resolve().name) and name != _earlier(run).get("output.name"):
         allowed = f"nothing: a resumed run stays in its folder {run}"
-        problems.append(wrong_value("output.name", config.output.name, allowed))
+        problems.append(wrong_value("output.name", name, allowed))
     if problems:
         raise ConfigError(problems)
     _refuse_ended(run, checkpoint, config.training.max_steps)

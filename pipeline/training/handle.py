@@ -120,7 +120,8 @@ class TrainerHandle:
         TrainerError where nothing smaller is left, or may be taken.
         """
         # What the host lacks is no matter of micro-batches on a card.
-        num_kills, is_short = self._num_kills(), self.is_short
+        num_kills = self._num_kills()
+        is_short = self._is_shortage(num_kills)
         if self._config.training.memory == "fixed":
             if is_short:
                 raise TrainerError(
@@ -223,7 +224,10 @@ class TrainerHandle:
     @property
     def is_short(self) -> bool:
         """Whether a process was ended for want of memory since micro-batches were last made to fit."""
-        return self._is_short or self._num_kills() > self._num_oom_kills
+        return self._is_shortage(self._num_kills())
+
+    def _is_shortage(self, num_kills: int) -> bool:
+        return self._is_short or num_kills > self._num_oom_kills
 
     async def _all(self, method: str, *arguments: object, what: str, limit: tuple[float, str]) -> Any:
         return await self._wait([rank.call(method, *arguments) for rank in self._ranks], what, *limit)

@@ -21,7 +21,7 @@ from rewards.lint import Linter
 from rewards.result import RewardResult
 from rewards.scorer import Scorer
 from sandbox.pool import SandboxPool
-from sandbox.result import CallTest, ExecutionRequest, Outcome, StdioTest
+from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Outcome, StdioTest
 from tests.fake_sandbox import FakeSandbox
 
 ROOT = Path(__file__).parents[2]
@@ -261,6 +261,19 @@ def test_a_task_whose_own_check_cannot_run_is_named_and_costs_no_answer_its_scor
     broken = replace(CHECKED, task_id="t/broken", check_source="broken")
     result = score_with(RewardsConfig(), HONEST, broken)
     assert result.is_infra_error and result.detail == "t/broken: check program cannot run"
+
+
+def test_a_reference_that_the_tasks_own_check_cannot_judge_is_no_answers_fault() -> None:
+    class OnlyAnswers(FakeSandbox):
+        def run(self, request: ExecutionRequest) -> ExecutionResult:
+            if request.solution == "reference":
+                raise ValueError("check program cannot run")
+            return super().run(request)
+
+    rewards = RewardsConfig(weights=RewardWeights(performance=0.25))
+    with Scorer(rewards, ExecutionConfig(), OnlyAnswers(Outcome.PASS, 4)) as scorer:
+        result = scorer.score(replace(TASK, reference="reference"), fenced(HONEST))
+    assert result.is_infra_error and result.detail == f"{TASK.task_id}: check program cannot run"
 
 
 def test_no_program_makes_a_wrong_answer_a_failure_of_the_judge() -> None:
