@@ -18,7 +18,7 @@ TRAIN_CONFIG := --config configs/$(if $(filter gpu,$(DEVICE)),gpu,quickstart).ya
 help:
 	@echo "make train     train the built-in model (ARGS='--max-steps 5' adds flags)"
 	@echo "make baseline  the same with TRL's synchronous trainer"
-	@echo "make coder     train a real code model of 0.5 B on MBPP's training part"
+	@echo "make coder     train a real code model of 0.5 B on MBPP's training part (before and after: docs/results.md)"
 	@echo "make evaluate  pass@k on HumanEval (MODEL=path)"
 	@echo "make test      lint, types and the test suite"
 	@echo "make chaos     tests that kill processes and nodes of real runs"

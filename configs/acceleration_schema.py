@@ -84,8 +84,8 @@ class TokenPackingConfig(Section):
     )
     min_pack_ratio: Fraction = Field(
         default=0.0,
-        description="pack only if the rows would be filled to this share of max_tokens on average, otherwise "
-        "pad; 0 always packs",
+        description="pack only if the rows would be filled to this share of max_tokens on average; otherwise "
+        "a row has one prompt's answers, or padded ones; 0 always packs",
     )
 
 

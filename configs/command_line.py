@@ -14,7 +14,9 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
@@ -69,6 +71,15 @@ def positive_whole(text: str) -> int:
     if (value := int(text)) < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a whole number > 0")
     return value
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Have an OSError in the block name ``path``: that of a write, a full disk's say, names no file."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def run_command(

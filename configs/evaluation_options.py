@@ -119,6 +119,18 @@ class EvaluationOptions:
             )
         yield from self._k_problems()
 
+    def sample_settings(self) -> dict[str, str]:
+        """What the samples of an evaluation, and their verdicts, depend on besides model and tasks."""
+        names = [
+            *("num_samples", "temperature", "top_p", "max_completion_length", "prompt_form", "engine"),
+            *("seed", "timeout", "modules"),
+        ]
+        # Of no meaning where there is one turn, and then not in the journals of earlier versions either.
+        names += ["turns", "feedback"] if self.turns > 1 else []
+        given = ("custom_feedback", "assistant_prefill")
+        names += [name for name in given if getattr(self, name) is not None]
+        return {name.replace("_", " "): str(getattr(self, name)) for name in names}
+
     def _source_problems(self) -> Iterator[Problem]:
         if (self.model is None) == (self.samples is None):
             allowed = "exactly one of --model NAME (to sample) and --samples FILE (to score)"

@@ -72,12 +72,12 @@ def load_hub(
             f"{setting}: value {name!r}, {of_split}: value {split!r}: {where}: {_reason(failure)}"
         ) from failure
     assert isinstance(rows, Dataset)
-    mapping = _complete_mapping(columns, rows.column_names)
+    mapping = _complete_mapping(columns, rows.column_names, setting)
     column = mapping.get("tests")
     if column is not None and (kind := _unsafe_kind(rows.features[column])):
         raise ValueError(
-            f"dataset.name: value {name!r}: column {column!r}, the tests, holds {kind}, which may not be "
-            "what was written; keep tests as JSON text, or name the .jsonl file itself as dataset.name"
+            f"{setting}: value {name!r}: column {column!r}, the tests, holds {kind}, which may not be "
+            "what was written; keep tests as JSON text, or name the .jsonl file itself"
         )
     origin = f"{name}[{split}]"
     records = [_record(f"{origin} row {number}", number, row, mapping) for number, row in enumerate(rows)]
@@ -121,7 +121,7 @@ def _unsafe_kind(feature: Any, is_value: bool = False) -> str:
     return "" if kind in _SAFE_KINDS else f"values of type {kind}"
 
 
-def _complete_mapping(columns: Mapping[str, str], available: list[str]) -> dict[str, str]:
+def _complete_mapping(columns: Mapping[str, str], available: list[str], setting: str) -> dict[str, str]:
     for field, column in columns.items():
         if column not in available:
             raise ValueError(
@@ -129,14 +129,21 @@ def _complete_mapping(columns: Mapping[str, str], available: list[str]) -> dict[
             )
     # What is mapped is what it is mapped to, and no column is added to tests that are.
     taken = {*columns.values(), *(_FORM_OF_FIELD if _FORM_OF_FIELD.keys() & columns else ())}
+    # Two names of what is asked.
+    taken |= {"text", "prompt"} if columns.keys() & {"text", "prompt"} else set()
     mapping = {field: field for field in _FIELDS if field in available and field not in taken} | dict(columns)
     if {"test_list", "test"} <= mapping.keys():
         raise ValueError(
-            "dataset.columns: there are columns test_list and test, as in EvalPlus's MBPP+, whose further "
-            "tests are in test: name its own file, MbppPlus.jsonl, as dataset.name, or map the one that is "
-            "meant, {test_list: test_list}"
+            f"{setting}: there are columns test_list and test, as in EvalPlus's MBPP+, whose further tests "
+            "are in test: name its own file, MbppPlus.jsonl, or map the one that is meant, dataset.columns: "
+            "{test_list: test_list}"
         )
     form = next((form for field, form in _FORM_OF_FIELD.items() if field in mapping), jsonl.FIELDS)
+    if strange := [field for field in columns if field not in form]:
+        raise ValueError(
+            f"dataset.columns: key {strange[0]!r}: is not read from a data set of this form, but "
+            f"{', '.join(form)}"
+        )
     return {field: column for field, column in mapping.items() if field in form}
 
 

@@ -18,7 +18,7 @@ from curriculum.asserts import literal_call_tests
 from curriculum.check_program import read_check
 from curriculum.record import Record
 from curriculum.task import Task
-from sandbox.job import parse_quietly
+from sandbox.job import parse_quietly, prelude_of
 from sandbox.result import CallTest
 
 FIELDS = ("task_id", "prompt", "entry_point", "canonical_solution", "test")
@@ -50,8 +50,11 @@ def humaneval_task(record: Record) -> Task:
     head = last_head(prompt, entry_point)
     if head is None:
         raise record.error("prompt", f"must hold the head of {entry_point}()")
+    prelude = prelude_of(prompt[:head])
+    if prelude is None:
+        raise record.error("prompt", f"must have Python, or nothing, before the head of {entry_point}()")
     reference = prompt + record.text("canonical_solution")
-    check_source, check = read_check(record, "test", prompt[:head])
+    check_source, check = read_check(record, "test", prelude)
     is_mbpp = task_id.startswith(_MBPP_PREFIX)
     call_tests = _check_as_call_tests(check) if is_mbpp else None
     return Task(
@@ -60,7 +63,7 @@ def humaneval_task(record: Record) -> Task:
         entry_point=entry_point,
         call_tests=call_tests or (),
         check_source=None if call_tests else check_source,
-        prelude=prompt[:head],
+        prelude=prelude,
         reference="" if parse_quietly(reference) is None else reference,
         difficulty=2 if is_mbpp else 3,
         family=task_id,

@@ -104,8 +104,8 @@ def shown_examples(task: Task) -> Iterator[tuple[str, str]]:
 
 def literal(value: object) -> str | None:
     """``value`` as Python that gives the same again; None where there is no such text."""
-    text = repr(value)
     try:
+        text = repr(value)
         return text if read_literal(text) == value else None
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return None

@@ -92,6 +92,11 @@ class CustomFeedback:
         said = self._function(task.task_id, _verdict_columns(task, text, code, result, feedback))
         if said is not None and not isinstance(said, str):
             raise self._function.error(f"returned {shown(said)}, not a text or None", task.task_id)
+        try:
+            (said or "").encode("utf-8")
+        except UnicodeEncodeError as error:
+            # Such as half of a surrogate pair, which no tokenizer takes.
+            raise self._function.error(f"returned a text that is no UTF-8: {error}", task.task_id) from None
         return feedback if said is None else said
 
 

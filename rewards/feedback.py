@@ -33,6 +33,8 @@ from sandbox.result import NOT_COMPILED, CallTest, ExecutionRequest, Outcome, St
 _MAX_EXAMPLES: Final = 3
 _MAX_VALUE_CHARS: Final = 160
 _TEST: Final = re.compile(r"test (\d+): ")
+# What a call's own exception makes of a run.
+_RAISED: Final = (Outcome.EXCEPTION, Outcome.OOM)
 _WORDS: Final = {
     Outcome.WRONG: "Your program gives a wrong result in a test.",
     Outcome.TIMEOUT_CPU: "Your program takes too long.",
@@ -211,8 +213,11 @@ def _given(value: tuple[object] | None, outcome: Outcome) -> str:
     """What a call gave; ``outcome`` is that of its test, and says why there is no ``value``."""
     if value is not None:
         return f"returns {_shown(value[0])}"
-    # Such as a generator: see sandbox.codec.
-    return "returns what is no plain data" if outcome is Outcome.WRONG else "raises an exception"
+    if outcome is Outcome.WRONG:
+        # Such as a generator: see sandbox.codec.
+        return "returns what is no plain data"
+    # Where a later call ended the program, why this one gave nothing is not known.
+    return "raises an exception" if outcome in _RAISED else "gives no plain data"
 
 
 def _input_line(test: StdioTest) -> str:

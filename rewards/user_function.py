@@ -26,6 +26,7 @@ from configs.errors import ConfigError, Problem, wrong_value
 DEFAULT_TIMEOUT_S = 30.0
 # How long an event loop may take to answer after a call on it was cancelled.
 _GRACE_S = 1.0
+_SLOW_IMPORT_S = 2.0
 # Threads that may hang in calls that came too late; a thread cannot be ended from outside.
 _MAX_LOST_THREADS = 4
 
@@ -207,11 +208,22 @@ def load_functions(
     """The functions that ``specs`` name, given in the setting ``field``; called with ``keywords``.
 
     Modules are imported from the installed packages and then from the working directory, which is put at
-    the end of the import path. Raises ConfigError that lists every one that cannot be loaded or called.
+    the end of the import path; an import that takes long says so on standard error. Raises ConfigError that
+    lists every one that cannot be loaded or called.
     """
-    if specs and os.getcwd() not in sys.path:
+    if not specs:
+        return ()
+    if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
-    found = [(spec, _load(field, spec, keywords)) for spec in specs]
+    notice = threading.Timer(
+        _SLOW_IMPORT_S, print, [f"  ... importing {', '.join(specs)}"], {"file": sys.stderr}
+    )
+    notice.daemon = True
+    notice.start()
+    try:
+        found = [(spec, _load(field, spec, keywords)) for spec in specs]
+    finally:
+        notice.cancel()
     problems = [function for _, function in found if isinstance(function, Problem)]
     if problems:
         raise ConfigError(problems)

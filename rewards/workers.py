@@ -167,7 +167,8 @@ class WorkerGroup:
             worker = await self._acquire(-math.inf if num_deaths > 0 else priority)
             score = worker.link.call(method, task, *arguments)
             # In a task of its own: the place is taken until the worker is done, whoever still waits.
-            attempt = asyncio.create_task(self._attempt(worker, score, task))
+            what = "feedback" if method == "tell" else "score"
+            attempt = asyncio.create_task(self._attempt(worker, score, task, what))
             self._hold(attempt)
             try:
                 return await asyncio.shield(attempt)
@@ -175,7 +176,7 @@ class WorkerGroup:
                 worker.link.cancel(score)
                 raise
             except WorkerLostError as error:
-                detail = f"reward worker {worker.index} died while it scored {task.task_id}: {_short(error)}"
+                detail = f"reward worker {worker.index} died over {what} for {task.task_id}: {_short(error)}"
         detail = f"{_MAX_DEATHS_PER_ITEM} reward workers died with this item; the last: {detail}"
         return infra_error(detail, time.perf_counter() - start)
 
@@ -201,11 +202,10 @@ class WorkerGroup:
         for worker, one in zip(self._workers, asked, strict=True):
             worker.info = one.result()
 
-    async def _attempt(self, worker: _Worker, score: Future[Scored], task: Task) -> RewardResult | str:
-        """Wait for the score that ``worker`` was asked for; its place is free when this ends.
-
-        Raises WorkerLostError when the worker died.
-        """
+    async def _attempt(
+        self, worker: _Worker, score: Future[Scored], task: Task, what: str
+    ) -> RewardResult | str:
+        """Wait for ``what``, score or feedback; the place is free when this ends. Raises WorkerLostError."""
         start = time.perf_counter()
         deadline_s = self.deadline_s(len(task.stdio_tests))
         entry = (asyncio.timeout(None), deadline_s)
@@ -224,7 +224,7 @@ class WorkerGroup:
             detail = f"reward worker {worker.index} failed on {task.task_id}: {_short(error)}"
             _logger.warning("%s", detail)
         except TimeoutError:
-            detail = f"reward worker {worker.index}: no score for {task.task_id} in {deadline_s:g} s"
+            detail = f"reward worker {worker.index}: no {what} for {task.task_id} in {deadline_s:g} s"
             self._replace(worker, detail)
         except WorkerLostError as error:
             self._replace(worker, f"reward worker {worker.index} died: {_short(error)}")

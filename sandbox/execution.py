@@ -101,6 +101,7 @@ class CallRun(Run):
         ahead = sum(map(len, frames)) <= _MAX_BYTES_AHEAD
         num_passed = 0
         failure: Failure | None = None
+        failed_at = ""
         values: list[tuple[object] | None] = []
         was_done = False
         try:
@@ -113,7 +114,8 @@ class CallRun(Run):
                 if self.request.keep_values:
                     values.append((answer.value,) if answer.kind == "ok" else None)
                 wrong = self._compare(test, answer)
-                failure = failure or wrong
+                if failure is None and wrong is not None:
+                    failure, failed_at = wrong, self.place
                 num_passed += wrong is None
         except EOFError:
             failure = Outcome.CRASH, f"{self.place}closed its channel"
@@ -124,6 +126,8 @@ class CallRun(Run):
         else:
             was_done = True
             reports = self.worker.stop_run(0.0)
+        # An end is told of the first test that failed, and of none where all had answered before it.
+        self.place = failed_at or ("" if was_done else self.place)
         failure = self.death(reports[0], was_done=was_done) or self.surplus() or failure
         return replace(self.result(failure, reports, num_passed), values=tuple(values))
 

@@ -144,16 +144,23 @@ def known_names(statements: Sequence[ast.stmt]) -> set[str]:
     return known
 
 
+def prelude_of(before: str) -> str | None:
+    """The program in ``before``, which stands before a function's head; None where it is not Python.
+
+    A decorator belongs to the head; and prose above it would make every completion fail.
+    """
+    prelude = re.sub(r"(?:^@.*\n)+\Z", "", before, flags=re.MULTILINE)
+    return None if parse_quietly(prelude) is None else prelude
+
+
 def _join(prompt: str, solution: str, name: str) -> tuple[str, str]:
     """The prelude and the whole program."""
     head = re.compile(rf"^(?:async\s+def|def|class)\s+{re.escape(name)}\b", re.MULTILINE)
     heads = list(head.finditer(prompt))
     if not heads:
         return ("" if parse_quietly(prompt) is None else prompt), solution
-    prelude = prompt[: heads[-1].start()]
-    # A decorator belongs to the head; and prose above it would make every completion fail.
-    prelude = re.sub(r"(?:^@.*\n)+\Z", "", prelude, flags=re.MULTILINE)
-    if parse_quietly(prelude) is None:
+    prelude = prelude_of(prompt[: heads[-1].start()])
+    if prelude is None:
         raise ValueError(
             f"prompt: what stands before the head of {name} is not Python; leave it out, or leave the "
             "prompt empty where solutions stand alone"

@@ -21,7 +21,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -29,6 +29,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, TextIO, TypeVar, cast
 
+from configs.command_line import named
 from sandbox.job import Suite, make_request, read_tests, refuse_constant
 from sandbox.pool import Executor
 from sandbox.progress import Progress
@@ -161,8 +162,7 @@ def score_file(
                 try:
                     for verdict in in_any_order(partial(_judge, pool), jobs, threads, num_workers):
                         line = json.dumps(verdict)
-                        file.write(f"{line}\n")
-                        file.flush()
+                        append_line(file, line)
                         done[_key(verdict["id"])] = line
                         progress.count(cast("bool | None", verdict["passed"]))
                 finally:
@@ -193,8 +193,22 @@ def _held(part: Path) -> Iterator[TextIO]:
 def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Write ``path`` whole or not at all."""
     anew = path.with_name(f"{path.name}.new")
-    anew.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    os.replace(anew, path)
+    with named(path):
+        anew.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        os.replace(anew, path)
+
+
+def append_line(file: TextIO, line: str) -> None:
+    """Write ``line`` at the end of ``file``, for who reads it from now on; an OSError names the file."""
+    with named(Path(file.name)):
+        try:
+            file.write(f"{line}\n")
+            file.flush()
+        except OSError:
+            # It would try once more when it is closed, and say it without the name.
+            with suppress(OSError):
+                file.close()
+            raise
 
 
 def in_any_order(

@@ -2,11 +2,12 @@
 
     python -m benchmarks.chaos --runs 30 --seed 0 --output benchmarks/results/chaos_cpu.json
 
-Each run is a small real one: real Ray, sandbox and trainer, and real vLLM or (``--engine transformers``) the
-portable generator. One process of it gets SIGKILL: a generator, its engine's child, a reward worker, a
-sandbox's zygote, the trainer, the driver, or all of them at once; each kind in turn, at a moment of its
-first half as an undisturbed run has it. Where the driver is gone the run is resumed. Then every step must be
-there, the audit (pipeline.record.audit) must find each draw accounted for once, and no process may be left.
+Each run is a small real one: real sandbox and trainer, and real vLLM or (``--engine transformers``) the
+portable generator, each stage in processes of the run's own, as on one machine. One process of it gets
+SIGKILL: a generator, its engine's child, a reward worker, a sandbox's zygote, the trainer, the driver, or all
+of them at once; each kind in turn, at a moment of its first half as an undisturbed run has it. Where the
+driver is gone the run is resumed. Then every step must be there, the audit (pipeline.record.audit) must find
+each draw accounted for once, and no process may be left.
 With ``--keep`` what is done is noted there, and the same command goes on from it.
 Prints a table and, last, one line of JSON; exit status 1 when anything is amiss.
 """

@@ -34,7 +34,7 @@ from curriculum.jsonl import local_file, parse_line, read_lines, record_task
 from curriculum.sources import load_named_tasks
 from curriculum.task import Task
 from sandbox.progress import Progress
-from sandbox.score import in_any_order, write_lines
+from sandbox.score import append_line, in_any_order, write_lines
 from sandbox.worker import SandboxError, unusable_modules
 
 
@@ -276,12 +276,13 @@ def _examine_all(
             for found in in_any_order(examine, left, threads, num_workers):
                 name = found.audit.task_id
                 done[name] = found
-                file.write(f"{json.dumps(_line(found, keys[name]))}\n")
-                file.flush()
+                append_line(file, json.dumps(_line(found, keys[name])))
                 is_judged = not found.audit.fault.startswith(NOT_JUDGED)
                 progress.count(not found.audit.fault if is_judged else None)
     finally:
         threads.shutdown(cancel_futures=True)
+        if not path.stat().st_size:
+            path.unlink()
     progress.finish()
 
 

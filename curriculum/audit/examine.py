@@ -94,7 +94,7 @@ class Examiner:
         living, num_mutants = self.living_mutants(task, max(run.cpu_s for run in runs))
         if num_mutants == 0 and mutants_of(task.reference, self.max_mutants):
             return replace(found, fault=f"{NOT_JUDGED}: the sandbox could run none of its mutants")
-        passed_by, constant_share = self._cheats(task)
+        passed_by, constant_share = self._cheats(task, self._bound(task, 0.0))
         return replace(
             found,
             num_tests=runs[0].num_tests,
@@ -113,15 +113,34 @@ class Examiner:
 
         One that the sandbox could not judge is none.
         """
-        cpu_s = min(self.execution.timeout, max(_LEAST_CPU_S, _SLOWER * reference_cpu_s))
+        cpu_s = self._bound(task, reference_cpu_s)
         living: list[Mutant] = []
         num_judged = 0
         for mutant in mutants_of(task.reference, self.max_mutants) if mutants is None else mutants:
-            run = self.run(task, mutant.source, cpu_s)
+            try:
+                run = self.run(task, mutant.source, cpu_s)
+            except ValueError:
+                # The check program failed before it asked for anything.
+                continue
             num_judged += run.outcome is not Outcome.INFRA_ERROR
             if has_passed(run):
                 living.append(mutant)
         return living, num_judged
+
+    def _bound(self, task: Task, reference_cpu_s: float) -> float:
+        """Seconds of CPU that are enough for a program like the reference, which took so many.
+
+        They are those of a check program too, whose own work may be more: where the reference does not pass
+        in half of them, all have what the settings allow.
+        """
+        bound = min(self.execution.timeout, max(_LEAST_CPU_S, _SLOWER * reference_cpu_s))
+        if not task.check_source:
+            return bound
+        try:
+            is_enough = has_passed(self.run(task, task.reference, bound / 2))
+        except ValueError:
+            is_enough = False
+        return bound if is_enough else self.execution.timeout
 
     def run(self, task: Task, program: str, cpu_s: float | None = None) -> ExecutionResult:
         """The verdict on ``program``, within ``cpu_s`` where given. Raises ValueError for a broken task."""
@@ -154,12 +173,15 @@ class Examiner:
                 )
         return runs
 
-    def _cheats(self, task: Task) -> tuple[tuple[str, ...], float]:
+    def _cheats(self, task: Task, cpu_s: float) -> tuple[tuple[str, ...], float]:
         """The programs without an idea that pass, and the most that a constant gets."""
         passed: dict[str, None] = {}
         constant_share = 0.0
         for name, program in _programs(task):
-            run = self.run(task, program, _LEAST_CPU_S)
+            try:
+                run = self.run(task, program, cpu_s)
+            except ValueError:
+                continue
             if has_passed(run):
                 passed[name] = None
             if name == "constant":

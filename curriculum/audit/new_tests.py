@@ -158,7 +158,7 @@ def _with(task: Task, tests: Sequence[CallTest]) -> Task:
     asserts = [f"    assert candidate{_call(test.args)} == {test.expected!r}" for test in tests]
     program = parse(task.check_source or "")
     if any(isinstance(node, ast.FunctionDef) and node.name == "check" for node in program.body):
-        lines = [task.check_source or "", "_check = check", "def check(candidate):", "    _check(candidate)"]
+        lines = [task.check_source or "", "def check(candidate, _earlier=check):", "    _earlier(candidate)"]
     else:
         lines = [task.check_source or "", "def check(candidate):"]
     return replace(task, check_source="\n".join([*lines, *asserts, ""]), check_parts=())

@@ -15,6 +15,7 @@ from typing import Final
 
 from jinja2 import Environment, StrictUndefined
 
+from configs.command_line import named
 from curriculum.audit.examine import NO_TASK, TaskAudit
 from curriculum.task import Task
 
@@ -89,7 +90,8 @@ def write_page(path: Path, name: str, audits: Sequence[TaskAudit], tasks: Mappin
     # Inside a script element nothing may close it.
     data = json.dumps(rows).replace("<", "\\u003c")
     page = template.render(name=name, findings=findings(audits), data=data)
-    path.write_text(page, encoding="utf-8")
+    with named(path):
+        path.write_text(page, encoding="utf-8")
 
 
 _PROGRAMS: Final = {

@@ -7,11 +7,12 @@ by the same code. Patches nothing in TRL; on a CPU it does two things in its own
 pipeline.baseline.training).
 
 What stays different from the main job, being TRL's own: tasks come in shuffled passes over the data set
-instead of uniform draws; learning rates warm up from 0, so that the first step of a warm-up trains nothing,
-where the main job's first step has 1/(warmup_steps + 1) of the peak. With vLLM, TRL masks sequences whose
-importance ratio is too large; with Transformers completions end at a fence token, not at a fence in the text
-(see sampling.stop_token_ids), and with bf16 the weights are cast anew at every decoded token (autocast).
-The checkpoints on the way hold weights only and there is no --resume: a run is one process's work.
+whatever a curriculum would choose; learning rates warm up from 0, so that the first step of a warm-up
+trains nothing, where the main job's first step has 1/(warmup_steps + 1) of the peak. With vLLM, TRL masks
+sequences whose importance ratio is too large; with Transformers completions end at a fence token, not at a
+fence in the text (see sampling.stop_token_ids), and with bf16 the weights are cast anew at every decoded
+token (autocast). The checkpoints on the way hold weights only and there is no --resume: a run is one
+process's work.
 """
 
 from __future__ import annotations

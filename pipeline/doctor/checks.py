@@ -14,7 +14,7 @@ from typing import Literal
 from packaging.version import Version
 
 from pipeline.doctor.machine import Machine
-from pipeline.host.device import BF16_FLAGS
+from pipeline.host.device import BF16_FLAGS, LEAST_DRIVER
 
 # Engine, trainer (fp32 masters, AdamW, activations), reward workers and Ray of the default run, GiB: its
 # processes held 7.4 in the first step on 2 cores.
@@ -24,8 +24,6 @@ _SHARED_NEEDED, _SHARED_WANTED = 0.5, 1.0
 # A checkpoint takes 1.5 GiB (fp32 weights, two moments); two are kept while a third is written.
 _DISK_NEEDED, _DISK_WANTED = 3.0, 6.0
 _GPU_WANTED_GIB = 12.0
-# The first that runs CUDA 13, for which vLLM's wheels are built.
-_LEAST_DRIVER = Version("580")
 # CUDA 13 has no kernels for older ones.
 _LEAST_CAPABILITY, _BF16_CAPABILITY, _FP8_CAPABILITY = 7.5, 8.0, 8.9
 _BUSY_SHARE = 0.5
@@ -160,8 +158,8 @@ def _ray(machine: Machine) -> Finding:
 
 def _gpu(machine: Machine) -> Finding:
     subject = "gpu"
-    if machine.gpu_driver and Version(machine.gpu_driver) < _LEAST_DRIVER:
-        mend = f"install a driver of {_LEAST_DRIVER} or newer, or --set runtime.device=cpu"
+    if machine.gpu_driver and Version(machine.gpu_driver) < LEAST_DRIVER:
+        mend = f"install a driver of {LEAST_DRIVER} or newer, or --set runtime.device=cpu"
         return failure(subject, f"driver {machine.gpu_driver}: too old for vLLM's CUDA 13", mend)
     if not machine.gpus:
         if machine.has_gpu_driver:

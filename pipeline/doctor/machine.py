@@ -14,7 +14,6 @@ import importlib
 import json
 import os
 import platform
-import re
 import shutil
 import signal
 import subprocess
@@ -27,8 +26,8 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from pipeline.host.device import has_mps, may_have_gpu, processor_field, processor_flags
-from pipeline.host.limits import core_quota, disk, memory, read_text
+from pipeline.host.device import has_mps, may_have_gpu, nvidia_driver, processor_field, processor_flags
+from pipeline.host.limits import core_quota, disk, memory
 from pipeline.host.versions import package_version
 from sandbox.advice import missing
 from sandbox.selftest import run_selftest
@@ -108,12 +107,6 @@ class Machine(Libraries):
     def usable_cores(self) -> float:
         """Cores that this process can keep busy."""
         return min(float(self.num_allowed), self.core_quota or float(self.num_allowed))
-
-
-def nvidia_driver(version: Path = Path("/proc/driver/nvidia/version")) -> str:
-    """The version of NVIDIA's driver; empty where there is none, or another system's (WSL, AMD)."""
-    found = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", read_text(version))
-    return found[1] if found else ""
 
 
 def gather(output_folder: Path, *, libraries: Iterable[str] = LIBRARIES) -> Machine:

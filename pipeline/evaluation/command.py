@@ -16,7 +16,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -91,6 +91,10 @@ def run_evaluation(options: EvaluationOptions) -> int:
     folders = {name: _folder(name, flag_of[name]) for name in stems if options.samples is None}
     reports: dict[str, EvaluationReport] = {}
     with start_sandbox(execution, max(1, (os.cpu_count() or 2) // 2)) as sandbox:
+        # What is wrong with the second model shows before the first is sampled, for an hour or more.
+        for name in folders if len(folders) > 1 else ():
+            with _as_flag(flag_of[name]):
+                _prepared(options, name, folders[name], tasks, sandbox, execution, custom)
         for name, stem in stems.items():
             if options.samples is not None:
                 report = run_async(_score_samples(samples[name], CompletionScorer(sandbox, execution)))
@@ -160,7 +164,7 @@ def _conclude(
     """Print what was found, and write it to ``path``."""
     record: dict[str, object] = {
         "tasks": options.tasks,
-        "settings": {} if options.samples is not None else _settings(options),
+        "settings": {} if options.samples is not None else options.sample_settings(),
         "reports": {name: report_record(report, tasks, options.ks) for name, report in reports.items()},
     }
     if len(reports) == 1:
@@ -208,15 +212,11 @@ def _sample_model(
     custom: CustomFeedback | None,
 ) -> EvaluationReport:
     """The report on one model; goes on where an earlier process ended."""
-    # Imported here: scoring a file need not wait for torch.
-    from pipeline.models.loading import load_tokenizer
-
-    config = config_of(options, model)
     path = _journal(stem)
     hint = f"delete {path} to begin anew, or give another --output"
     own = {} if custom is None else {"custom feedback": custom.fingerprint}
     identity = (
-        _settings(options)
+        options.sample_settings()
         | own
         | {
             "tasks": tasks_digest(tasks),
@@ -232,58 +232,84 @@ def _sample_model(
         if len(kept) == num_samples * len(tasks):
             # Nothing is left to sample, for which an engine would be started.
             return make_report(kept)
-        tokenizer = load_tokenizer(folder, trust_remote_code=options.trust_remote_code)
-        form: AnswerForm
-        scorer: TextScorer
-        later = None
-        if options.prompt_form == "completion":
-            form, scorer = CompletionForm(tokenizer=tokenizer), CompletionScorer(sandbox, execution)
-        else:
-            form = ChatForm(tokenizer=tokenizer, generation=config.generation)
-            scorer = SandboxScorer(sandbox, execution)
-            if options.turns > 1:
-                later = SecondTries(
-                    form,
-                    tokenizer,
-                    tasks,
-                    sandbox,
-                    execution,
-                    max_turns=options.turns,
-                    kind=options.feedback,
-                    custom=custom,
-                ).go_on
-        return run_async(_sample_and_score(options, config, folder, form, tasks, later, scorer, journal))
+        prepared = _prepared(options, model, folder, tasks, sandbox, execution, custom)
+        return run_async(_sample_and_score(options, prepared, folder, tasks, journal))
 
 
-async def _sample_and_score(
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """How a model is asked and judged, and the settings of its engine."""
+
+    form: AnswerForm
+    scorer: TextScorer
+    later_turns: LaterTurns | None
+    config: Config
+
+
+def _prepared(
     options: EvaluationOptions,
-    config: Config,
+    model: str,
     folder: Path,
-    form: AnswerForm,
     tasks: Sequence[Task],
-    later_turns: LaterTurns | None,
-    scorer: TextScorer,
-    journal: EvaluationJournal,
-) -> EvaluationReport:
+    sandbox: Executor,
+    execution: ExecutionConfig,
+    custom: CustomFeedback | None,
+) -> _Prepared:
+    """What an evaluation needs besides the model's weights; raises ValueError for a model that is unfit."""
+    # Imported here: scoring a file need not wait for torch.
+    from pipeline.models.loading import load_tokenizer
+
+    config = config_of(options, model)
+    tokenizer = load_tokenizer(folder, trust_remote_code=options.trust_remote_code)
+    form: AnswerForm
+    scorer: TextScorer
+    later = None
+    if options.prompt_form == "completion":
+        form, scorer = CompletionForm(tokenizer=tokenizer), CompletionScorer(sandbox, execution)
+    else:
+        form = ChatForm(tokenizer=tokenizer, generation=config.generation)
+        scorer = SandboxScorer(sandbox, execution)
+        if options.turns > 1:
+            later = SecondTries(
+                form,
+                tokenizer,
+                tasks,
+                sandbox,
+                execution,
+                max_turns=options.turns,
+                kind=options.feedback,
+                custom=custom,
+            ).go_on
     longest = max(len(form.prompt_ids(task)) for task in tasks)
     # The last answer's prompt holds those before it.
     longest += (options.turns - 1) * (options.max_completion_length + MAX_FEEDBACK_LENGTH)
     device = choose_device(config)
     config = engine_config(config, longest, device)
     refuse_misfit(config, folder, device)
+    return _Prepared(form, scorer, later, config)
+
+
+async def _sample_and_score(
+    options: EvaluationOptions,
+    prepared: _Prepared,
+    folder: Path,
+    tasks: Sequence[Task],
+    journal: EvaluationJournal,
+) -> EvaluationReport:
+    config = prepared.config
     num_concurrent = max(NUM_CONCURRENT_REQUESTS, config.generation.max_num_seqs)
     async with evaluation_generator(config, str(folder)) as generator:
         return await evaluate_tasks(
             generator,
             tasks,
-            form,
+            prepared.form,
             SamplingSettings(
                 temperature=options.temperature,
                 top_p=options.top_p,
                 max_completion_length=options.max_completion_length,
             ),
             options.num_samples,
-            scorer,
+            prepared.scorer,
             options.seed,
             # One sample each fills the engine as well.
             terms=EvaluationTerms(
@@ -293,7 +319,7 @@ async def _sample_and_score(
                 task_timeout_s=(1 + 2 * options.num_samples * (options.turns - 1))
                 * max(num_concurrent, options.num_samples)
                 * config.runtime.generation_timeout_s,
-                later_turns=later_turns,
+                later_turns=prepared.later_turns,
             ),
             journal=journal,
             on_task_done=_show_progress,
@@ -306,26 +332,6 @@ def engine_config(config: Config, longest_prompt: int, device: str) -> Config:
     if device == "cuda":
         changes |= _ON_A_GPU
     return config.model_copy(update={"generation": config.generation.model_copy(update=changes)})
-
-
-def _settings(options: EvaluationOptions) -> dict[str, str]:
-    """What the samples of an evaluation, and their verdicts, depend on besides model and tasks."""
-    names = (
-        "num_samples",
-        "temperature",
-        "top_p",
-        "max_completion_length",
-        "prompt_form",
-        "engine",
-        "seed",
-        "timeout",
-        "modules",
-    )
-    # Of no meaning where there is one turn, and then not in the journals of earlier versions either.
-    others = ["turns", "feedback"] if options.turns > 1 else []
-    given = ("custom_feedback", "assistant_prefill")
-    others += [name for name in given if getattr(options, name) is not None]
-    return {name.replace("_", " "): str(getattr(options, name)) for name in (*names, *others)}
 
 
 def _show_progress(num_done: int, num_tasks: int) -> None:

@@ -27,6 +27,7 @@ from typing import Protocol
 
 from pydantic import TypeAdapter
 
+from configs.command_line import named
 from configs.schema import Config
 from curriculum.task import Task
 from pipeline.errors import OtherEvaluationError, StageError, in_short
@@ -34,7 +35,6 @@ from pipeline.evaluation.forms import AnswerForm
 from pipeline.evaluation.passk import Estimate, TaskCount, count_by_task, mean_pass_at_k
 from pipeline.generation.generator import Generator, GeneratorError
 from pipeline.generation.resident import differences
-from pipeline.host.files import named
 from pipeline.messages import Completion, GenerationRequest, SamplingSettings
 from pipeline.models.prompts import request_seed
 from rewards.digest import task_digest

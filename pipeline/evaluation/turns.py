@@ -33,9 +33,8 @@ from pipeline.models.prompts import TurnTokens
 from pipeline.rollouts.turns import TurnTerms, later_turns, write_one
 from rewards.custom import CustomFeedback
 from rewards.extract import extract_code
-from rewards.feedback import FeedbackError, make_feedback, refuse_feedback
+from rewards.feedback import make_feedback, refuse_feedback
 from rewards.result import RewardResult, infra_error
-from rewards.user_function import UserFunctionError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -84,11 +83,7 @@ class SecondTries:
         async def score(task: Task, completion: Completion) -> RewardResult:
             return await scorer.score(task, self._form.answer(task, completion.text))
 
-        try:
-            turns = await later_turns(self._terms, generator.generate, score, task, request, first, result)
-        except (FeedbackError, UserFunctionError) as error:
-            unjudged = infra_error(str(error), 0.0)
-            return (EvaluatedTurn(feedback="", text="", result=unjudged, num_tokens=0),), None
+        turns, fault = await later_turns(self._terms, generator.generate, score, task, request, first, result)
         shown = tuple(
             EvaluatedTurn(
                 feedback=turn.feedback,
@@ -98,6 +93,9 @@ class SecondTries:
             )
             for turn in turns
         )
+        if fault:
+            unjudged = EvaluatedTurn(feedback="", text="", result=infra_error(fault, 0.0), num_tokens=0)
+            return (*shown, unjudged), None
         if not turns or request.sampling.temperature == 0:
             return shown, None
         budget = sum(turn.num_tokens for turn in turns)

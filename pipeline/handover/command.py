@@ -107,10 +107,10 @@ def export(folder: Path, out: Path, model: TrainedModel, *, dtype: str = "bfloat
     Raises ValueError when ``out`` exists, or an adapter's base cannot be had; OSError, naming ``out``, when
     it cannot be written.
     """
+    _refuse_taken(out)
+    # Imported here: it takes seconds.
     from pipeline.models.merging import merge_adapter
 
-    if out.exists():
-        raise ValueError(f"{out}: exists already; give a folder that does not")
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
     try:
         with written_whole(out) as partial:
@@ -238,9 +238,12 @@ def merge_command(argv: Sequence[str] | None = None) -> int:
     return run_command(parser, argv, _merge)
 
 
-def _merge(arguments: argparse.Namespace) -> int:
-    from pipeline.models.merging import merge_adapter
+def _refuse_taken(out: Path) -> None:
+    if out.exists():
+        raise ValueError(f"{out}: exists already; give a folder that does not")
 
+
+def _merge(arguments: argparse.Namespace) -> int:
     if not Path(arguments.adapter).is_dir():
         raise ValueError(
             f"{arguments.adapter} {no_folder(Path(arguments.adapter))}; give a folder with an adapter"
@@ -250,6 +253,10 @@ def _merge(arguments: argparse.Namespace) -> int:
             f"{arguments.adapter}: holds no adapter (adapter_config.json); a whole model is handed over as "
             "it is: python -m pipeline hand-over"
         )
+    _refuse_taken(Path(arguments.out))
+    # As above.
+    from pipeline.models.merging import merge_adapter
+
     base = arguments.base or adapter_base(Path(arguments.adapter))
     try:
         print(merge_adapter(arguments.adapter, base, arguments.out))

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from packaging.version import Version
 
 from configs.acceleration_schema import ROW_TOKENS
 from configs.errors import ConfigError, Problem, wrong_value
@@ -20,6 +23,9 @@ from pipeline.host.limits import read_text
 # NVIDIA's driver, the same under WSL, AMD's.
 _GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/dxg"), Path("/dev/kfd"))
 _MPS_PIPES = "/tmp/nvidia-mps"
+_DRIVER_VERSION = Path("/proc/driver/nvidia/version")
+# Of CUDA 13, for which torch and vLLM are built.
+LEAST_DRIVER = Version("580")
 # The first with products in fp8.
 FP8_CAPABILITY = (8, 9)
 # Of x86 and of Arm.
@@ -42,17 +48,40 @@ def has_mps(variables: Mapping[str, str] = os.environ) -> bool:
     return (Path(variables.get("CUDA_MPS_PIPE_DIRECTORY", _MPS_PIPES)) / "control").exists()
 
 
+def nvidia_driver(version: Path | None = None) -> str:
+    """The version of NVIDIA's driver; empty where there is none, or another system's (WSL, AMD)."""
+    found = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", read_text(version or _DRIVER_VERSION))
+    return found[1] if found else ""
+
+
+def _old_driver() -> str:
+    """The version of NVIDIA's driver where it is too old for a torch that would use it; else empty."""
+    found = nvidia_driver()
+    if not found or Version(found) >= LEAST_DRIVER or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return ""
+    # As below.
+    import torch
+
+    return found if torch.version.cuda is not None else ""
+
+
 def choose_device(config: Config) -> str:
     """Return "cpu" or "cuda" for ``runtime.device``.
 
     On a cluster it is what the setting says: the other nodes may have what this one has not.
 
     Raises:
-        ValueError: "cuda" is asked for on a machine without a CUDA device.
+        ValueError: "cuda" is asked for on a machine without a CUDA device, or it is not said that a GPU
+            whose driver is too old is to be left alone.
     """
     if config.cluster.is_joined:
         return config.runtime.device
     available = torch_sees_gpu()
+    if config.runtime.device != "cpu" and not available and (driver := _old_driver()):
+        raise ValueError(
+            f"runtime.device: {config.runtime.device!r}: this machine's NVIDIA driver is {driver}, too old "
+            f"for torch and vLLM; install {LEAST_DRIVER} or newer, or set it to 'cpu'"
+        )
     if config.runtime.device == "cuda" and not available:
         raise ValueError("runtime.device: 'cuda' was asked for, but torch sees no CUDA device; use 'cpu'")
     if config.runtime.device == "auto":

@@ -17,6 +17,8 @@ from typing import Any
 
 from filelock import AcquireReturnProxy, BaseFileLock, FileLock, Timeout
 
+from configs.command_line import named
+
 _TEMPORARY_PREFIX, _OWN_LOCK = "code-grpo-engine-", ".lock"
 # Of the temporary folder, in bytes: 107 of a socket's path, less the name of our folder in it, with a
 # process id, and that of vLLM's socket, a UUID.
@@ -66,15 +68,6 @@ def locked(path: Path, *, timeout_s: float) -> AcquireReturnProxy[BaseFileLock]:
         held.lock.release()
         raise
     return held
-
-
-@contextmanager
-def named(path: Path) -> Iterator[None]:
-    """Have an OSError in the block name ``path``: that of a write, a full disk's say, names no file."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ kind; whether the weights are good it cannot see.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from configs.conditions import max_engine_length
 from configs.schema import Config
 from pipeline.host.files import read_object
+from pipeline.host.limits import read_text
+from pipeline.host.versions import package_version
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,6 +35,8 @@ _WRITES = re.compile("CausalLM|LMHead|ForConditionalGeneration")
 _CONTEXTS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
 # Architectures whose weights cannot be compared with what an engine holds of them.
 _REARRANGED = ("bloom", "falcon", "gpt2", "gpt_neox", "phi")
+# Where Transformers lists its kinds of models: the second since version 5.
+_KINDS = ("configuration_auto.py", "auto_mappings.py")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|layer)\.(\d+)\.")
 
 
@@ -234,6 +239,11 @@ def check_model(folder: Path) -> None:
     kind, architectures = fields.get("model_type"), fields.get("architectures")
     if not isinstance(kind, str) or not kind:
         raise ValueError(f"{config}: field 'model_type': value {kind!r}: must name the kind of model")
+    if not fields.get("auto_map") and not _is_known(kind):
+        raise ValueError(
+            f"{config}: field 'model_type': value {kind!r}: must be one that the installed Transformers "
+            f"({package_version('transformers')}) knows; a newer one may"
+        )
     if isinstance(architectures, list) and not any(_WRITES.search(str(one)) for one in architectures):
         raise ValueError(
             f"{config}: field 'architectures': value {architectures}: must name a causal language model"
@@ -252,6 +262,16 @@ def check_model(folder: Path) -> None:
         raise ValueError(
             f"{config}: field 'num_hidden_layers': value {number}: its weights have {len(found)} layers"
         )
+
+
+def _is_known(kind: str) -> bool:
+    """Whether Transformers has models of this kind: its tables are read, since to import it takes seconds."""
+    package = importlib.util.find_spec("transformers")
+    if package is None or package.origin is None:
+        return True
+    folder = Path(package.origin).parent / "models" / "auto"
+    tables = [read_text(folder / name) for name in _KINDS]
+    return not any(tables) or any(f'"{kind}"' in table for table in tables)
 
 
 def _check_tokenizer(folder: Path) -> None:

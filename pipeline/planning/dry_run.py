@@ -14,18 +14,19 @@ from configs.conditions import max_engine_length
 from configs.errors import ConfigError, wrong_value
 from configs.explanation import beyond_mode, states
 from configs.load import COMMAND_LINE, Resolved
+from configs.rollouts_schema import MAX_FEEDBACK_LENGTH
 from configs.schema import Config
 from configs.task_sets import is_fetched
 from configs.yaml_text import parse_value
 from curriculum.sources import load_tasks
 from curriculum.task import Task
 from pipeline.evaluation.heldout import heldout_tasks
-from pipeline.evaluation.sound_tasks import Note
+from pipeline.evaluation.sound_tasks import Note, tasks_that_fit
 from pipeline.host.device import choose_device, for_device, num_gpus, torch_sees_gpu
 from pipeline.host.limits import memory
 from pipeline.host.shares import engine_share, is_shared, takes_turns
 from pipeline.models.find import local_folder
-from pipeline.models.prompts import PromptTokenizer
+from pipeline.models.prompts import PromptTokenizer, TurnTokens
 from pipeline.planning.memory_estimate import (
     ASLEEP,
     CUDA_CONTEXT,
@@ -284,9 +285,10 @@ def _tasks(config: Config, choose: ChooseTasks) -> list[str]:
     """Print what there is to train on; returns what is wrong with the prompts, as far as it can be known."""
     if is_fetched(config.dataset.name):
         print(f"tasks: {config.dataset.name}, not looked at")
-        return []
-    tasks = load_tasks(config.dataset)
-    print(f"tasks: {len(tasks)} of {config.dataset.name}")
+        tasks: tuple[Task, ...] = ()
+    else:
+        tasks = load_tasks(config.dataset)
+        print(f"tasks: {len(tasks)} of {config.dataset.name}")
     folder = local_folder(config.model)
 
     def note(kind: str, text: str) -> None:
@@ -299,6 +301,13 @@ def _tasks(config: Config, choose: ChooseTasks) -> list[str]:
         else:
             tokenizer = PromptTokenizer(folder, trust_remote_code=config.model.trust_remote_code)
         heldout = () if is_fetched(config.evaluation.tasks) else heldout_tasks(config)
+        if tokenizer is not None and config.rollouts.max_turns > 1 and (known := (*tasks, *heldout)):
+            prefill = config.generation.assistant_prefill
+            TurnTokens(tokenizer.real(), prefill, MAX_FEEDBACK_LENGTH, known[0])
+        if not tasks:
+            if tokenizer is not None:
+                tasks_that_fit(tokenizer, (), heldout, config, note)
+            return []
         try:
             tasks = choose(tasks, heldout, config, tokenizer, note)
         except SandboxError as error:

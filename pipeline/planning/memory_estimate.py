@@ -17,7 +17,7 @@ from typing import Any, Final
 from configs.schema import Config, ModelConfig
 from pipeline.host.shares import engine_share, uses_ray
 from pipeline.models.find import local_folder
-from pipeline.models.packaged import BUILT_IN
+from pipeline.models.packaged import QWEN_CODER, SMOLLM2
 from pipeline.training.memory import (
     BYTES,
     TRAINER_LIBRARIES,
@@ -40,10 +40,16 @@ CUDA_CONTEXT = 0.5e9
 # What an engine that sleeps keeps of its GPU: that, and captured graphs.
 ASLEEP = 1.5e9
 _HUB_TIMEOUT_S = 5.0
-# The built-in model has no config.json before its first run has fetched it.
-_BUILT_IN_SIZES: Final[dict[str, Any]] = {
-    **{"hidden_size": 576, "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3},
-    **{"intermediate_size": 1536, "vocab_size": 49152, "tie_word_embeddings": True},
+# A built-in model has no config.json before its first run has fetched it.
+_BUILT_IN_SIZES: Final[dict[str, dict[str, Any]]] = {
+    SMOLLM2.name: {
+        **{"model_type": "llama", "hidden_size": 576, "num_hidden_layers": 30, "num_attention_heads": 9},
+        **{"num_key_value_heads": 3, "intermediate_size": 1536, "vocab_size": 49152},
+    },
+    QWEN_CODER.name: {
+        **{"model_type": "qwen2", "hidden_size": 896, "num_hidden_layers": 24, "num_attention_heads": 14},
+        **{"num_key_value_heads": 2, "intermediate_size": 4864, "vocab_size": 151936},
+    },
 }
 
 
@@ -182,14 +188,14 @@ def find_shape(model: ModelConfig) -> ModelShape | None:
     """
     if (folder := local_folder(model)) is not None:
         return read_shape(folder / "config.json", trust_remote_code=model.trust_remote_code)
-    if model.name == ModelConfig().name:
+    if (sizes := _BUILT_IN_SIZES.get(model.name)) is not None:
         # Imported here: it takes seconds, and the command line must not wait for it.
-        from transformers import LlamaConfig
+        from transformers import AutoConfig
 
         from pipeline.models.loading import model_without_weights
 
-        built_in = model_without_weights(LlamaConfig(**_BUILT_IN_SIZES))
-        return shape_of(built_in, f"known sizes of {model.name}")
+        built_in = AutoConfig.for_model(**sizes, tie_word_embeddings=True)
+        return shape_of(model_without_weights(built_in), f"known sizes of {model.name}")
     found = _from_hub(model)
     return None if found is None else read_shape(found, trust_remote_code=model.trust_remote_code)
 
@@ -213,8 +219,7 @@ def _from_hub(model: ModelConfig) -> Path | None:
     import httpx
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
 
-    built_in = BUILT_IN.get(model.name)
-    name, revision = model.name if built_in is None else built_in.original, model.revision
+    name, revision = model.name, model.revision
     try:
         found = try_to_load_from_cache(name, "config.json", revision=revision)
         if not isinstance(found, str):

@@ -104,15 +104,15 @@ def _never_passes(rows: Sequence[Row], config: Config) -> str | None:
 
 
 def _always_passes(rows: Sequence[Row], config: Config) -> str | None:
-    rates = _last(rows, "rollout/pass_rate")
+    is_discounted = config.rollouts.max_turns > 1 and config.rollouts.turn_discount < 1.0
+    rates = _last(rows, "rollout/first_turn_pass_rate" if is_discounted else "rollout/pass_rate")
     if not rates or min(rates) < 1.0:
         return None
     return "every completion passes all tests: there is nothing left to learn here; take harder tasks"
 
 
 def _pays_for_style(rows: Sequence[Row], config: Config) -> str | None:
-    # In good runs tests and reward go together at 0.6 and more; of three steps' rollouts, chance stays below
-    # 0.25 in 99 of 100.
+    # In good runs they go together at 0.6 and more; by chance, in three steps, below 0.25 in 99 of 100.
     together = _last(rows, "rollout/reward_tests_correlation")
     if not together or statistics.fmean(together) >= 0.2:
         return None

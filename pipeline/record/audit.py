@@ -189,6 +189,22 @@ _RULES = (
         """,
     ),
     _Rule(
+        rule="a conversation went on after answers that failed, and its tokens are those of all answers",
+        noun="conversations",
+        count="SELECT COUNT(*) FROM rollouts WHERE json_array_length(turns) > 0",
+        broken="""
+            SELECT DISTINCT 'draw ' || draw_id || ' went on after an answer with outcome '
+                   || json_extract(turn.value, '$.outcome')
+            FROM rollouts, json_each(turns) AS turn
+            WHERE json_extract(turn.value, '$.outcome') IN ('pass', 'infra_error')
+            UNION ALL
+            SELECT 'draw ' || draw_id || ' has ' || SUM(json_extract(turn.value, '$.num_tokens'))
+                   || ' tokens in earlier answers, and ' || num_tokens || ' in all'
+            FROM rollouts, json_each(turns) AS turn
+            GROUP BY draw_id, attempt, place HAVING SUM(json_extract(turn.value, '$.num_tokens')) > num_tokens
+        """,
+    ),
+    _Rule(
         rule="a draw that was replaced for want of signal had none, and was dropped",
         noun="replaced draws",
         count="SELECT COUNT(*) FROM gated",

@@ -34,9 +34,8 @@ from pipeline.rollouts.buffer import RolloutBuffer
 from pipeline.rollouts.draws import DrawAccount, SignalGate
 from pipeline.rollouts.turns import TurnTerms, as_one, later_turns
 from pipeline.rollouts.waiting import group_deadline_s, standstill_s
-from rewards.feedback import FeedbackError
 from rewards.pool import RewardPool
-from rewards.result import RewardResult, infra_error
+from rewards.result import RewardResult
 
 # So many groups in a row without a usable score mean that scoring is broken, not the answers.
 MAX_FAILED_GROUPS = 16
@@ -94,7 +93,7 @@ class RolloutProducer:
         self.group_deadline_s = group_deadline_s(config, draws.max_stdio_tests)
         self._slot_deadline_s = standstill_s(config, draws.max_stdio_tests)
         self._balance = AbortBalance(self._prefill) if config.acceleration.early_abort.enabled else None
-        self._ledger = context.ledger
+        self._note = context.note
         # Groups that are still to be issued; those that are lost and replaced count once more.
         self._num_left = (config.training.max_steps - first_step) * config.prompts_per_step
         self._more_wanted = asyncio.Event()
@@ -232,11 +231,8 @@ class RolloutProducer:
             return first, result, ()
         generate = partial(self._generate, work)
         terms = replace(self._turns, feedback=partial(self._feedback, work, self._turns))
-        try:
-            turns = await later_turns(terms, generate, score, work.task, work.request, first, result)
-        except FeedbackError as error:
-            return first, infra_error(str(error), 0.0), ()
-        whole, result, earlier = as_one(first, result, turns)
+        turns, fault = await later_turns(terms, generate, score, work.task, work.request, first, result)
+        whole, result, earlier = as_one(first, result, turns, fault)
         if result.passed and earlier:
             discount = self._config.rollouts.turn_discount ** len(earlier)
             result = replace(result, reward=result.reward * discount)
@@ -279,7 +275,7 @@ class RolloutProducer:
         saved_s = num_saved * usage.seconds / max(1, usage.num_tokens)
         verdict = self._balance.record(completion, saved_s)
         if verdict is not None:
-            self._ledger.event(GUARD, verdict)
+            self._note(GUARD, verdict)
 
     def _close_group(self, group: RolloutGroup, drawn_for: int) -> None:
         """Hand the group in; one that could not be scored, or that the gate holds, is replaced."""

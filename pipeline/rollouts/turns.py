@@ -16,8 +16,9 @@ from curriculum.task import Task
 from pipeline.generation.generator import GeneratorError
 from pipeline.messages import Completion, EarlierTurn, GenerationRequest, VersionRun
 from pipeline.models.prompts import TurnTokens, request_seed
-from rewards.feedback import without_told_test
-from rewards.result import RewardResult
+from rewards.feedback import FeedbackError, without_told_test
+from rewards.result import RewardResult, infra_error
+from rewards.user_function import UserFunctionError
 
 Generate = Callable[[GenerationRequest], AsyncIterator[Completion]]
 Score = Callable[[Task, Completion], Awaitable[RewardResult]]
@@ -60,17 +61,20 @@ async def later_turns(
     request: GenerationRequest,
     first: Completion,
     result: RewardResult,
-) -> tuple[Turn, ...]:
+) -> tuple[tuple[Turn, ...], str]:
     """The turns after ``first``, an answer to ``request`` with the verdict ``result``, as ``terms`` say.
 
     ``generate`` writes the answers, ``score`` judges them. None after a pass, or after what could not be
-    judged. Raises GeneratorError where an answer is missing, and whatever generator, feedback and score
-    raise.
+    judged. Also why there was no feedback on the last of them, where it should have gone on; else "". Raises
+    GeneratorError where an answer is missing, and whatever generator and score raise.
     """
     turns: list[Turn] = []
     prompt_ids, completion = request.prompt_ids, first
     while len(turns) + 1 < terms.max_turns and not result.passed and not result.is_infra_error:
-        said = await terms.feedback(task, completion, result)
+        try:
+            said = await terms.feedback(task, completion, result)
+        except (FeedbackError, UserFunctionError) as error:
+            return tuple(turns), str(error)
         feedback, feedback_ids = terms.tokens.encode(task, completion.token_ids, said)
         prompt_ids = (*prompt_ids, *completion.token_ids, *feedback_ids)
         name = f"{request.request_id}/{first.index}/turn {len(turns) + 2}"
@@ -78,7 +82,7 @@ async def later_turns(
         task = without_told_test(terms.kind, task, result)
         result = await score(task, completion)
         turns.append(Turn(feedback=feedback, feedback_ids=feedback_ids, completion=completion, result=result))
-    return tuple(turns)
+    return tuple(turns), ""
 
 
 async def write_one(
@@ -112,14 +116,16 @@ async def write_one(
 
 
 def as_one(
-    first: Completion, result: RewardResult, turns: Sequence[Turn]
+    first: Completion, result: RewardResult, turns: Sequence[Turn], fault: str = ""
 ) -> tuple[Completion, RewardResult, tuple[EarlierTurn, ...]]:
     """A whole conversation as one completion with its last verdict, and what came before: see Rollout.
 
-    The tokens of feedback count as of the version that wrote the answer after them.
+    With a ``fault``, for which it did not go on, it has none. The tokens of feedback count as of the version
+    that wrote the answer after them.
     """
+    last = infra_error(fault, 0.0) if fault else turns[-1].result if turns else result
     if not turns:
-        return first, result, ()
+        return first, last, ()
     answers = [first, *(turn.completion for turn in turns)]
     results = [result, *(turn.result for turn in turns)]
     told = [(), *(turn.feedback_ids for turn in turns)]
@@ -153,7 +159,7 @@ def as_one(
         )
         for answer, verdict, turn in zip(answers, results, turns, strict=False)
     )
-    return whole, results[-1], earlier
+    return whole, last, earlier
 
 
 def _runs(num_told: Sequence[int], answers: Sequence[Completion]) -> tuple[VersionRun, ...]:

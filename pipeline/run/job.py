@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,8 +40,6 @@ from pipeline.record.tracking import tracker_names
 from pipeline.run.resume import begun_with, refuse_other_tasks, refuse_resume
 from rewards.custom import CustomFeedback, load_custom
 from rewards.feedback import refuse_feedback
-
-_SLOW_IMPORT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,18 +156,9 @@ def _refuse_adapters(config: Config, _: str) -> None:
 
 
 def _refuse_custom(config: Config, _: str) -> None:
-    feedback = config.rollouts.custom_feedback
-    if not config.rewards.custom and feedback is None:
-        return
-    said = f"importing {', '.join([*config.rewards.custom, *([feedback] if feedback else [])])}"
-    notice = threading.Timer(_SLOW_IMPORT_S, print, [f"  ... {said}"], {"file": sys.stderr})
-    notice.start()
-    try:
-        load_custom(config.rewards.custom)
-        if feedback is not None:
-            CustomFeedback(feedback)
-    finally:
-        notice.cancel()
+    load_custom(config.rewards.custom)
+    if config.rollouts.custom_feedback is not None:
+        CustomFeedback(config.rollouts.custom_feedback)
 
 
 def _refuse_push(config: Config, _: str) -> None:

@@ -191,7 +191,7 @@ class StepGradient:
                 "training.gradient_checkpointing: true, or take a smaller model.name"
             ) from error
         if not self._is_adaptive:
-            # With several ranks auto is set, and still does not act within a step.
+            # Several ranks begin again with less where auto is set: see TrainerHandle.
             or_auto = "" if self._planner.adapts_limit else ", or set training.memory: auto"
             raise MemoryError(
                 f"step {step}: a micro-batch of {size} does not fit into memory; lower "

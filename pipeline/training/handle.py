@@ -63,7 +63,8 @@ class TrainerHandle:
         self._num_threads = cpu_threads(config, len(os.sched_getaffinity(0))).trainer
         self._is_fitted = False
         self._num_oom_kills = num_oom_kills()
-        self._is_short = False  # Ray has ended a rank for want of memory, which the kernel does not count
+        # A rank was ended by Ray, or could not allocate: shortages that the kernel does not count.
+        self._is_short = False
         self.pids: tuple[int, ...] = ()
 
     async def start(self) -> None:
@@ -242,8 +243,10 @@ class TrainerHandle:
             if any(task.exception() for task in done):
                 await asyncio.wait(tasks, timeout=_GRACE_S)
                 rank, error = _culprit(tasks)
-                self._is_short |= isinstance(error, OutOfMemoryError)
-                kind = TrainerError if isinstance(error, CallFailedError) else TrainerDiedError
+                lacks_memory = isinstance(error, OutOfMemoryError) or self._can_take_less(error)
+                self._is_short |= lacks_memory
+                has_failed = isinstance(error, CallFailedError) and not lacks_memory
+                kind = TrainerError if has_failed else TrainerDiedError
                 raise kind(f"{self._name(rank)}: {what}: {error}") from error
             if pending:
                 late = [rank for rank, task in enumerate(tasks) if not task.done()]
@@ -256,6 +259,14 @@ class TrainerHandle:
             for task in tasks:
                 task.cancel()
         return [task.result() for task in tasks]
+
+    def _can_take_less(self, error: BaseException) -> bool:
+        """Whether an allocation failed in one of several ranks, which begin again with smaller micro-batches.
+
+        One rank alone takes smaller ones within the step, and fails where there are none.
+        """
+        is_auto = len(self._ranks) > 1 and self._config.training.memory == "auto"
+        return is_auto and isinstance(error, CallFailedError) and str(error).startswith(MemoryError.__name__)
 
     async def _silent(self, late: Sequence[int]) -> list[int]:
         """Of the ranks that are ``late`` those that are stopped or gone; the others only wait for them.

@@ -60,6 +60,10 @@ MODELS: dict[str, tuple[dict[str, bytes | None], tuple[str, ...]]] = {
     "no model_type": ({"config.json": b"{}"}, ("config.json", "'model_type'", "None")),
     "model_type a number": ({"config.json": b'{"model_type": 3}'}, ("config.json", "'model_type'", "3")),
     "model_type empty": ({"config.json": b'{"model_type": ""}'}, ("config.json", "'model_type'")),
+    "a model_type that nobody knows": (
+        {"config.json": config_with(model_type="foo")},
+        ("config.json", "'model_type'", "value 'foo'", "installed Transformers"),
+    ),
     "a model that writes no text": (
         {"config.json": config_with(architectures=["BertModel"])},
         ("config.json", "'architectures'", "['BertModel']", "causal language model"),
@@ -200,7 +204,7 @@ CASES |= {
     "nowhere to merge to": merged(
         arguments=("model", "model", "model"),
         files=files_of(ADAPTER, {}),
-        says=("merged model: model exists already",),
+        says=("model: exists already; give a folder that does not",),
     ),
 }
 

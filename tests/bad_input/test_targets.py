@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from curriculum.audit.command import main as audit
 from pipeline.cli import evaluate_humaneval, train_accelerated, train_code_grpo
 from pipeline.handover.command import main as hand_over
 from pipeline.record.checkpoints import save_checkpoint
@@ -30,10 +31,11 @@ COMMANDS: dict[str, tuple[Command, str]] = {
     "report": (report, "run --output TARGET/report.html"),
     "trace": (report, "run --trace TARGET/trace.json"),
     "hand over": (hand_over, "run TARGET/model"),
+    "audit": (audit, "tasks.jsonl --output TARGET"),
     "score": (sandbox, "score pairs.jsonl TARGET/verdicts.jsonl"),
 }
 # Training makes the folders that it needs, and so does the hand-over.
-MAKE_FOLDERS = ("train", "train by name", "baseline", "hand over")
+MAKE_FOLDERS = ("train", "train by name", "baseline", "hand over", "audit")
 
 
 @pytest.fixture(scope="module")

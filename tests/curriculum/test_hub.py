@@ -127,6 +127,33 @@ def test_gsm8k_s_columns_are_read_in_its_form(tmp_path: Path) -> None:
     assert load_hub(str(tmp_path), "train", {"question": "q", "answer": "a"}) == (task,)
 
 
+@pytest.mark.parametrize(
+    ("row", "columns", "said"),
+    [
+        (
+            {"q": "Add.", "s": "def f(x):\n    return x", "test_list": ["assert f(1) == 1"], "level": 5},
+            {"text": "q", "code": "s", "difficulty": "level"},
+            "key 'difficulty': is not read .* but task_id, text, prompt, code, test_list",
+        ),
+        ({"question": "1?", "answer": "#### 1", "id": 3}, {"task_id": "id"}, "key 'task_id'"),
+    ],
+)
+def test_a_column_that_is_mapped_and_would_not_be_read_is_refused(
+    row: dict[str, object], columns: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "train.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"dataset\.columns: {said}"):
+        load_hub(str(tmp_path), "train", columns)
+
+
+def test_the_prompt_that_is_mapped_is_the_one_that_is_asked(tmp_path: Path) -> None:
+    code = "def f(x):\n    return x"
+    row = {"text": "Old.", "new": "Rewritten.", "code": code, "test_list": ["assert f(1) == 1"]}
+    (tmp_path / "train.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    (task,) = load_hub(str(tmp_path), "train", {"prompt": "new"})
+    assert task.prompt.startswith("Rewritten.")
+
+
 def test_tests_of_two_forms_are_not_chosen_from(tmp_path: Path) -> None:
     row = {
         "task_id": 2,

@@ -165,8 +165,9 @@ def test_draw_frequencies_follow_the_weights_and_leave_no_task_out() -> None:
         sampler.record("t02", 0, 8)
         times[sampler.draw(step).task_id] += 1
     assert times["t01"] > 1200
-    assert times["t00"] > 15
-    assert times["t02"] > 15
+    # Chance alone, without the share that is drawn uniformly, gives each of them about 26 of these draws.
+    assert times["t00"] > 45
+    assert times["t02"] > 45
 
 
 def test_unseen_tasks_borrow_the_pass_rate_of_their_level() -> None:

@@ -23,6 +23,7 @@ from configs.schema import Config
 from pipeline.cluster import (
     CardPlaces,
     ObjectStoreWeights,
+    _init,
     read_files,
     reserve,
     running_ray,
@@ -143,6 +144,20 @@ def test_an_interrupt_does_not_wait_for_places(monkeypatch: pytest.MonkeyPatch) 
 
     asyncio.run(interrupt())
     assert groups.held == 0
+
+
+def test_a_ray_of_the_runs_own_does_not_end_processes_for_their_memory_and_another_is_left_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "RAY_memory_monitor_refresh_ms"
+    # What is set below goes with the test.
+    monkeypatch.setenv(name, "")
+    monkeypatch.delenv(name)
+    seen: dict[str, str | None] = {}
+    monkeypatch.setattr(ray, "init", lambda address, **_: seen.update({address: os.environ.get(name)}))
+    for address in ("auto", "local"):
+        _init(address, 1)
+    assert seen == {"auto": None, "local": "0"}
 
 
 def test_what_a_cluster_has_is_not_measured_by_the_drivers_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,6 +162,20 @@ def test_every_reward_that_cannot_be_loaded_is_listed(working_directory: Path) -
     assert [problem.fault.split(":")[0] for problem in caught.value.problems] == ["none_a", "math", "none_b"]
 
 
+def test_an_import_that_takes_long_says_so_and_a_quick_one_nothing(
+    working_directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow = "import time\ntime.sleep(0.5)\ndef f(**columns): return [1.0]\n"
+    (working_directory / "slow_rewards.py").write_text(slow)
+    monkeypatch.setattr("rewards.user_function._SLOW_IMPORT_S", 0.05)
+    load_custom(["slow_rewards:f"])
+    assert capsys.readouterr().err == "  ... importing slow_rewards:f\n"
+    # It is there by now.
+    monkeypatch.setattr("rewards.user_function._SLOW_IMPORT_S", 5.0)
+    load_custom(["slow_rewards:f"])
+    assert capsys.readouterr().err == ""
+
+
 def test_nothing_is_loaded_and_no_path_is_changed_without_custom_rewards() -> None:
     before = list(sys.path)
     assert load_custom([]) == ()

@@ -34,7 +34,9 @@ TASK = Task(
         CallTest(args=(-80456, "x"), expected=90789),
     ),
 )
-HIDDEN = ("70123", "70134", "80456", "90789")
+# Of the test that `full` tells, and of the one that nothing tells.
+TOLD, UNTOLD = ("70123", "70134"), ("80456", "90789")
+HIDDEN = (*TOLD, *UNTOLD)
 
 
 def judged(outcome: Outcome = Outcome.WRONG, detail: str = "") -> RewardResult:
@@ -136,6 +138,8 @@ def test_where_only_hidden_tests_fail_that_is_said(sandbox: SandboxPool) -> None
 def test_no_feedback_holds_a_hidden_value(sandbox: SandboxPool, program: str) -> None:
     said = told("verdict", sandbox, program) + told("public", sandbox, program)
     assert not [value for value in HIDDEN if value in said]
+    full = told("full", sandbox, program)
+    assert not [value for value in UNTOLD if value in full]
 
 
 def test_values_are_cut_and_what_cannot_be_shown_is_left_out(sandbox: SandboxPool) -> None:
@@ -194,6 +198,19 @@ def test_a_told_test_that_raises_or_was_not_reached_is_told_without_a_value(sand
     assert told("full", sandbox, raising).endswith("a test expects 70134; your program raises an exception.")
     ending = "import os\ndef add(a, b):\n    return {1: 3, 2: 4}.get(a) or os._exit(1)\n"
     assert told("full", sandbox, ending).endswith("\nFor add(70123, 11) a test expects 70134.")
+
+
+def test_the_first_test_that_failed_is_told_also_where_a_later_one_never_ends(sandbox: SandboxPool) -> None:
+    program = "def add(a, b):\n    while a < 0:\n        pass\n    return a + b if a < 9 else 3\n"
+    said = told("full", sandbox, program)
+    assert said.splitlines() == [
+        "Your program takes too long. The examples of the task give the right values.",
+        "For add(70123, 11) a test expects 70134; your program returns 3.",
+    ]
+    # And of an example whose value cannot be looked at nobody says that it raised.
+    program = "def add(a, b):\n    while a == 2:\n        pass\n    return (a for a in [b])\n"
+    said = public(sandbox, program)
+    assert "gives no plain data; the task says 3." in said and "raises" not in said
 
 
 @pytest.mark.parametrize(

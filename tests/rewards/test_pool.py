@@ -416,6 +416,10 @@ def counts(**columns: object) -> int:
     return 3
 
 
+def halves(**columns: object) -> str:
+    return "\ud83d"
+
+
 def slow(**columns: object) -> None:
     time.sleep(0.2)
 
@@ -457,6 +461,7 @@ def test_a_worker_tells_how_an_answer_failed(
     [
         ("raises", "raised ValueError: no idea at"),
         ("counts", "returned 3, not a text or None"),
+        ("halves", "returned a text that is no UTF-8: "),
         ("hangs", r"no answer in 1 s \(rewards.custom_timeout_s\)"),
     ],
 )

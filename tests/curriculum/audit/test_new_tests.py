@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -160,8 +161,38 @@ def test_a_test_program_gets_them_too(head: str, examiner: Examiner) -> None:
     weak = Task(task_id="t", prompt="?", entry_point="f", check_source=check, reference=CLAMP)
     richer, num_added, num_killed = with_new_tests(examiner, weak, 5)
     assert num_added > 0
-    assert "_check(candidate)" in (richer.check_source or "")
+    assert "_earlier(candidate)" in (richer.check_source or "")
     assert examiner.examine(richer).num_killed == examiner.examine(weak).num_killed + num_killed
+    # And once more, over what was added.
+    one, *_ = with_new_tests(examiner, weak, 1)
+    again, num_more, _ = with_new_tests(examiner, one, 5)
+    assert num_more > 0 and examiner.examine(again).fault == ""
+
+
+def test_work_of_a_check_program_is_no_fault_of_a_mutant(examiner: Examiner) -> None:
+    """What it does before the first call, and between calls, takes more than ten times the reference."""
+    work = "sum(i * i for i in range(9_000_000))"
+    check = f"def check(candidate):\n    {work}\n    assert candidate(5, 1, 9) == 5\n    {work}\n"
+    slow = Task(task_id="t", prompt="?", entry_point="f", check_source=check, reference=CLAMP)
+    quick = replace(slow, check_source=check.replace(work, "pass"))
+    found, expected = examiner.examine(slow), examiner.examine(quick)
+    assert found.fault == "" and 0 < expected.num_killed < expected.num_mutants
+    assert (found.num_mutants, found.num_killed) == (expected.num_mutants, expected.num_killed)
+    assert found.passed_by == expected.passed_by
+
+
+def test_values_that_have_no_text_make_no_tests(examiner: Examiner) -> None:
+    factorial = """
+def f(n):
+    product = 1
+    for i in range(2, n + 1):
+        product *= i
+    return product
+"""
+    tests = (CallTest(args=(5,), expected=120), CallTest(args=(1000,), expected=math.factorial(1000)))
+    task = Task(task_id="t", prompt="?", entry_point="f", call_tests=tests, reference=factorial)
+    _, num_added, _ = with_new_tests(examiner, task, 20)
+    assert num_added < 20
 
 
 def test_inputs_that_the_reference_does_not_take_make_no_tests(examiner: Examiner) -> None:

@@ -19,11 +19,10 @@ from pipeline.doctor.machine import (
     Machine,
     _requirements,
     gather,
-    nvidia_driver,
     probe_libraries,
     unmet_requirements,
 )
-from pipeline.host.device import has_mps
+from pipeline.host.device import has_mps, nvidia_driver
 from pipeline.host.limits import core_quota, disk, memory
 
 H100 = Gpu(name="H100", memory_gib=79.1, capability=9.0)

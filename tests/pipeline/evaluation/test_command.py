@@ -212,6 +212,19 @@ def test_a_wrong_model_is_named_by_its_flag(tmp_path: Path, capsys: pytest.Captu
     assert "error: --against: 'nope'" in capsys.readouterr().err
 
 
+def test_a_second_model_that_is_unfit_is_refused_before_the_first_is_sampled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, other = save_model(tmp_path / "one", 0), save_model(tmp_path / "two", 0)
+    settings = json.loads((other / "tokenizer_config.json").read_text("utf-8"))
+    (other / "tokenizer_config.json").write_text(json.dumps(settings | {"chat_template": "{{ broken"}))
+    (other / "chat_template.jinja").unlink(missing_ok=True)
+    assert _run(*_sampling(tmp_path, good, "--against", other)) == 2
+    said = capsys.readouterr().err
+    assert "chat template" in said and "evaluated" not in said
+    assert list(tmp_path.glob("out*")) == []
+
+
 def test_an_adapter_is_evaluated_as_the_model_that_it_makes(tmp_path: Path) -> None:
     base = save_model(tmp_path / "base")
     adapter = tmp_path / "adapter"

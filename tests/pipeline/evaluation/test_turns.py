@@ -150,6 +150,25 @@ def test_a_function_of_the_users_has_the_last_word_on_feedback(sandbox: SandboxP
     assert told == {"t/double: Your program gives a wrong result in a test."}
 
 
+def once(feedback: str, code: str, **columns: object) -> str:
+    if "more" in code:
+        raise ValueError("no idea")
+    return feedback
+
+
+def test_feedback_that_fails_after_a_later_turn_leaves_what_was_judged(sandbox: SandboxPool) -> None:
+    custom = CustomFeedback(f"{__name__}:once", field="--custom-feedback")
+
+    def answer(name: str, index: int) -> str:
+        return WRONG.replace("\n```", "\n# more\n```") if "/turn 2" in name else WRONG
+
+    report, _ = evaluated(sandbox, answer, kind="verdict", max_turns=3, custom=custom)
+    second, unjudged = report.samples[0].turns
+    assert second.result.outcome is Outcome.WRONG and "more" in second.text and second.num_tokens > 0
+    assert unjudged.result.is_infra_error and "no idea" in unjudged.result.detail
+    assert not report.samples[0].is_judged
+
+
 def test_a_function_that_tells_nothing_usable_leaves_the_answer_unjudged(sandbox: SandboxPool) -> None:
     custom = CustomFeedback(f"{__name__}:silent", field="--custom-feedback")
     report, _ = evaluated(sandbox, lambda name, index: WRONG, custom=custom)

@@ -6,6 +6,7 @@ import random
 import sysconfig
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,10 @@ from hypothesis import strategies as st
 
 from benchmarks.rewards.completions import TRAINED, UNTRAINED, RealCompletion, load_completions
 from configs.schema import Config, GrpoConfig
-from pipeline.generation.early_abort import AnswerWatch, is_hopeless
+from pipeline.generation.early_abort import AbortBalance, AnswerWatch, is_hopeless
 from pipeline.messages import GenerationRequest
+from pipeline.record.ledger import GUARD
+from pipeline.rollouts import producer
 from pipeline.rollouts.batch import batch_metrics, make_batch
 from pipeline.rollouts.producer import make_group
 from rewards.extract import extract_code
@@ -288,3 +291,19 @@ def test_the_setting_reaches_the_generator_and_the_metrics(tmp_path: Path, is_on
     assert {request.abort_prefill for request in requests} == {"prefill " if is_on else None}
     text = (run.folder.path / "metrics.jsonl").read_text()
     assert '"generation/aborted": 0.0, "generation/tokens_saved": 0.0' in text
+
+
+def test_watching_that_does_not_pay_ends_for_the_rest_of_the_run_and_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nothing is aborted here, so that it costs and saves nothing.
+    monkeypatch.setattr(producer, "AbortBalance", partial(AbortBalance, least=4, every=1))
+    requests: list[GenerationRequest] = []
+    config = make_config(acceleration={"early_abort": {"enabled": True}})
+    run = FakeRun(tmp_path, config, fault=requests.append)
+    run.train()
+    watched = [request.abort_prefill is not None for request in requests]
+    assert watched[0] and not watched[-1]
+    assert watched == sorted(watched, reverse=True)
+    said = [str(text) for (text,) in run.rows(f"SELECT text FROM events WHERE kind = '{GUARD}'")]
+    assert len(said) == 1 and "early abort" in said[0]

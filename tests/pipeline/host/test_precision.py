@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from configs.load import load_config
 from configs.schema import Config
 from pipeline.host import device as device_module
-from pipeline.host.device import check_precision, for_device
+from pipeline.host.device import check_precision, choose_device, for_device
 from pipeline.training.memory import limits
 
 X86, ARM = "fpu avx2 avx512f", "fp asimd"
@@ -175,3 +177,46 @@ def test_a_row_is_longer_on_a_gpu_unless_it_is_set(device: str, expected: int) -
         return found
 
     assert (row(None), row(512)) == (expected, 512)
+
+
+@pytest.mark.parametrize("asked", ["auto", "cuda"])
+@pytest.mark.parametrize(
+    ("driver", "cuda", "visible", "is_refused"),
+    [
+        ("570.124.06", "13.0", None, True),
+        ("570.124.06", "13.0", "0", True),
+        ("570.124.06", "13.0", "", False),
+        ("570.124.06", None, None, False),
+        ("580.65.06", "13.0", None, False),
+        (None, "13.0", None, False),
+    ],
+)
+def test_a_driver_too_old_for_torch_is_refused_rather_than_left_alone(
+    asked: str,
+    driver: str | None,
+    cuda: str | None,
+    visible: str | None,
+    is_refused: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    version = tmp_path / "version"
+    if driver is not None:
+        version.write_text(
+            f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {driver}  Tue\n", encoding="utf-8"
+        )
+    monkeypatch.setattr(device_module, "_DRIVER_VERSION", version)
+    monkeypatch.setattr(device_module, "torch_sees_gpu", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    config = Config.model_validate({"runtime": {"device": asked}})
+    if is_refused:
+        with pytest.raises(ValueError, match=r"runtime\.device: .* driver is 570\.124\.06, .* 580 or newer"):
+            choose_device(config)
+    elif asked == "cuda":
+        with pytest.raises(ValueError, match="sees no CUDA device"):
+            choose_device(config)
+    else:
+        assert choose_device(config) == "cpu"

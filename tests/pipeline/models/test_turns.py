@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import cache
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerBase
 
-from configs.schema import ModelConfig
+from configs.schema import Config, ModelConfig
 from curriculum.ladder.index import ladder_tasks
 from curriculum.task import Task
 from pipeline.generation.generator import GeneratorError
@@ -21,8 +22,15 @@ from pipeline.messages import Completion, GenerationRequest, SamplingSettings
 from pipeline.models.find import resolve_model
 from pipeline.models.loading import load_tokenizer
 from pipeline.models.packaged import BUILT_IN
-from pipeline.models.prompts import TurnTokens, encode_prompt, prompt_messages, what_to_write
+from pipeline.models.prompts import (
+    PromptTokenizer,
+    TurnTokens,
+    encode_prompt,
+    prompt_messages,
+    what_to_write,
+)
 from pipeline.rollouts.turns import Turn, TurnTerms, later_turns
+from pipeline.run.stages import _turn_tokens
 from rewards.result import RewardResult
 from sandbox.result import CallTest, Outcome, StdioTest
 from tests.pipeline.evaluation.answers import result_of
@@ -77,13 +85,18 @@ def test_two_turns_are_the_conversation_that_the_template_writes(
     assert text_of(tokenizer, ids) == f"{written}{PREFILL}"
 
 
+@pytest.mark.parametrize("name", sorted(BUILT_IN))
 @given(said=st.text(max_size=3000))
 @settings(max_examples=60)
-def test_no_feedback_is_longer_than_its_bound(said: str) -> None:
-    ids = turn_tokens(tokenizer_of(DEFAULT), 80).encode(TASK, (5,), said)[1]
+def test_no_feedback_is_longer_than_its_bound(name: str, said: str) -> None:
+    ids = turn_tokens(tokenizer_of(name), 80).encode(TASK, (5,), said)[1]
     assert len(ids) <= 80
     # What asks for the next answer is never what is cut.
-    assert text_of(tokenizer_of(DEFAULT), ids).endswith(f"assistant\n{PREFILL}")
+    assert text_of(tokenizer_of(name), ids).endswith(f"assistant\n{PREFILL}")
+
+
+def test_a_run_of_one_turn_encodes_no_feedback_and_asks_no_template() -> None:
+    assert _turn_tokens(Config(), cast(PromptTokenizer, None), ()) is None
 
 
 def test_a_bound_that_the_template_does_not_fit_into_is_refused() -> None:
@@ -161,7 +174,7 @@ def completion_of(token_ids: tuple[int, ...], index: int = 0) -> Completion:
 
 
 def conversation(
-    answers: list[tuple[int, ...]], outcomes: list[Outcome], max_turns: int
+    answers: list[tuple[int, ...]], outcomes: list[Outcome], max_turns: int, name: str = DEFAULT
 ) -> tuple[tuple[Turn, ...], Scripted, GenerationRequest]:
     first, *later = answers
     generator = Scripted(later)
@@ -175,30 +188,33 @@ def conversation(
 
     request = GenerationRequest(
         request_id="q",
-        prompt_ids=encode_prompt(tokenizer_of(DEFAULT), TASK, PREFILL),
+        prompt_ids=encode_prompt(tokenizer_of(name), TASK, PREFILL),
         num_generations=4,
         sampling=SamplingSettings(temperature=0.7, stop=("\n```",)),
         seed=7,
     )
     terms = TurnTerms(
-        tokens=turn_tokens(tokenizer_of(DEFAULT)), feedback=feedback, kind="verdict", max_turns=max_turns
+        tokens=turn_tokens(tokenizer_of(name)), feedback=feedback, kind="verdict", max_turns=max_turns
     )
     result = result_of(verdicts.pop(0))
-    turns = asyncio.run(
+    turns, _ = asyncio.run(
         later_turns(terms, generator.generate, score, TASK, request, completion_of(first, index=2), result)
     )
     return turns, generator, request
 
 
+@pytest.mark.parametrize("name", sorted(BUILT_IN))
 @given(
     answers=st.lists(
         st.lists(st.integers(0, 49_000), min_size=1, max_size=12).map(tuple), min_size=2, max_size=4
     )
 )
 @settings(max_examples=40)
-def test_what_was_sampled_stands_in_the_next_prompt_token_by_token(answers: list[tuple[int, ...]]) -> None:
+def test_what_was_sampled_stands_in_the_next_prompt_token_by_token(
+    name: str, answers: list[tuple[int, ...]]
+) -> None:
     outcomes = [Outcome.WRONG] * len(answers)
-    turns, generator, request = conversation(list(answers), outcomes, len(answers))
+    turns, generator, request = conversation(list(answers), outcomes, len(answers), name)
     assert [turn.completion.token_ids for turn in turns] == answers[1:]
     expected = request.prompt_ids
     for before, turn, asked in zip(answers, turns, generator.requests, strict=False):

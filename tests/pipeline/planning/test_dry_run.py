@@ -14,6 +14,7 @@ from configs.load import profiles, resolve
 from configs.schema import Config, ModelConfig
 from pipeline.cli import _card_of, train_accelerated
 from pipeline.host.device import for_device
+from pipeline.models.packaged import QWEN_CODER
 from pipeline.planning import dry_run
 from pipeline.planning.dry_run import Machine, chosen_limit, expected_faults, this_machine
 from pipeline.planning.memory_estimate import engine_parts, find_shape, kv_tokens, processes, read_shape
@@ -255,6 +256,24 @@ def test_a_host_that_is_too_small_is_an_error() -> None:
     (fault,) = expected_faults(config, shape, "cpu", small, every)
     assert "16.0 GB" in fault and "max_completion_length" in fault
     assert expected_faults(config, shape, "cpu", large, every) == []
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_all_weights_of_the_coder_train_with_512_token_answers_on_24_gb(lora: bool) -> None:
+    settings = ["runtime.device=cpu", "generation.max_completion_length=512", f"lora.enabled={lora}".lower()]
+    config = resolve(overrides=[f"model.name={QWEN_CODER.name}", *settings]).config
+    config = for_device(config, "cpu")
+    shape = shape_of(config.model)
+    assert shape.num_parameters == QWEN_CODER.num_parameters
+    machine = Machine(host_bytes=24e9, gpu_bytes=None)
+    limit = chosen_limit(config, shape, "cpu", machine)
+    every = processes(config, shape, "cpu", limit)
+    assert expected_faults(config, shape, "cpu", machine, every) == []
+    assert limit.max_tokens >= config.max_sequence_length
+    # The test can fail: on a third of that it does not fit.
+    third = Machine(host_bytes=8e9, gpu_bytes=None)
+    every = processes(config, shape, "cpu", chosen_limit(config, shape, "cpu", third))
+    assert expected_faults(config, shape, "cpu", third, every) != []
 
 
 @pytest.mark.parametrize("address", [None, "local"])

@@ -102,6 +102,18 @@ LIES = {
         "no reward exactly where scoring itself failed",
         "draw 1 has a rollout with outcome wrong and reward NULL",
     ),
+    "a conversation that went on after a pass": (
+        'UPDATE rollouts SET turns = \'[{"outcome": "wrong", "num_tokens": 0},'
+        ' {"outcome": "pass", "num_tokens": 0}]\' WHERE draw_id = 6 AND place = 1',
+        "went on after answers that failed",
+        "draw 6 went on after an answer with outcome pass",
+    ),
+    "a conversation of more tokens than its rollout": (
+        'UPDATE rollouts SET num_tokens = 7, turns = \'[{"outcome": "wrong", "num_tokens": 5},'
+        ' {"outcome": "wrong", "num_tokens": 3}]\' WHERE draw_id = 6 AND place = 1',
+        "its tokens are those of all answers",
+        "draw 6 has 8 tokens in earlier answers, and 7 in all",
+    ),
     "a replaced draw that had signal": (
         "INSERT INTO gated VALUES (1, 1, 8, 0)",
         "replaced for want of signal had none",

@@ -96,7 +96,8 @@ def test_plain_lines_have_one_format_and_one_line_a_step() -> None:
     stream, clock, progress = plain(20)
     clock.now_s = 40.0
     progress.step(1, METRICS)
-    progress.step(2, {"rollout/reward_mean": math.nan})
+    # Nothing was written: its groups were there before. That is no speed of 0.
+    progress.step(2, {"rollout/reward_mean": math.nan, "generation/tokens_per_s": 0.0})
     assert stream.getvalue().splitlines() == [
         "step  1/20  reward  0.512  pass  41.0%  generation 412 tok/s  training 231 tok/s  staleness 0.4/1"
         "   38.2 s  0.0262 steps/s (overall 0.0251)  left 12:40",

@@ -88,11 +88,15 @@ def test_a_resume_goes_on_in_the_latest_run_of_wandb_in_its_folder_and_a_new_run
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids: list[str | None] = []
+    logged: list[dict[str, float]] = []
 
     class Wandb(ModuleType):
         def init(self, *, id: str | None, **_: object) -> Wandb:  # as wandb spells it
             ids.append(id)
             return self
+
+        def log(self, values: dict[str, float], **_: object) -> None:
+            logged.append(values)
 
         def __getattr__(self, name: str) -> Callable[..., None]:
             return lambda *args, **kwargs: None
@@ -104,7 +108,10 @@ def test_a_resume_goes_on_in_the_latest_run_of_wandb_in_its_folder_and_a_new_run
     for name in names:
         (tmp_path / "wandb" / name).mkdir(parents=True)
     for folder, first_step in ((tmp_path, 3), (tmp_path, 0), (tmp_path / "elsewhere", 3)):
-        start_tracking(config("wandb"), "run", folder, first_step, said.append).close()
+        tracked = start_tracking(config("wandb"), "run", folder, first_step, said.append)
+        tracked.log(first_step + 1, {"train/loss": 0.5})
+        tracked.close()
+    assert [values["train/loss"] for values in logged] == [0.5] * 3
     assert ids == ["new-1", None, None] and not said
 
 

@@ -135,6 +135,29 @@ def test_a_sample_opens_with_its_completion_verdict_and_task(browser: Any, repor
     assert complaints(browser) == []
 
 
+def test_a_conversation_is_shown_turn_by_turn_with_its_feedback(
+    browser: Any, reports: dict[str, str]
+) -> None:
+    show(browser, reports["short"], 1280)
+    rows = "document.querySelectorAll('#samples-table tbody tr')"
+    for number in range(browser.execute_script(f"return {rows}.length")):
+        browser.execute_script(f"{rows}[{number}].click()")
+        if "turn 1" in text_of(browser, "#detail"):
+            break
+    detail = text_of(browser, "#detail")
+    parts = (
+        "turn 1",
+        "return -x",
+        "feedback, 31 tokens",
+        "a <i>wrong</i> result",
+        "turn 2",
+        "return x",
+    )
+    places = [detail.find(part) for part in parts]
+    assert places == sorted(places) and places[0] >= 0, detail
+    assert complaints(browser) == []
+
+
 def test_tasks_are_found_in_whatever_case_and_the_steps_time_is_theirs(
     browser: Any, reports: dict[str, str]
 ) -> None:

@@ -142,6 +142,27 @@ def test_feedback_that_fails_is_no_wrong_answer(tmp_path: Path, terms: TurnTerms
         assert math.isnan(lost[0].result.reward)
 
 
+def test_feedback_that_fails_after_a_later_turn_leaves_what_was_judged(
+    tmp_path: Path, terms: TurnTerms
+) -> None:
+    # A later answer is the first of its request.
+    async def feedback(task: Task, completion: Completion, result: RewardResult) -> str:
+        if completion.index == 0:
+            raise FeedbackError("no sandbox")
+        return "Wrong."
+
+    broken = replace(terms, feedback=feedback)
+    run = FakeRun(tmp_path, config_of(), score_of=lambda task, index: scored(float(index % 2)), turns=broken)
+    group = next(iter(run.take()))
+    lost = [rollout for rollout in group.rollouts if rollout.result.is_infra_error]
+    assert [(one.completion.index, one.result.detail) for one in lost] == [
+        (0, "no sandbox"),
+        (2, "no sandbox"),
+    ]
+    assert [[str(turn.outcome) for turn in one.earlier] for one in lost] == [[], ["wrong"]]
+    assert [one.num_sampled for one in lost] == [len(ANSWER), 2 * len(ANSWER)]
+
+
 @pytest.mark.parametrize("max_staleness", [0, 2])
 def test_a_run_that_dies_and_goes_on_loses_nothing(
     tmp_path: Path, terms: TurnTerms, max_staleness: int
@@ -298,7 +319,7 @@ def test_what_is_kept_of_feedback_is_what_was_told(terms: TurnTerms) -> None:
     )
     long = replace(terms, feedback=feedback)
     first, result = completion((3,), (0,)), scored(0.0)
-    (turn,) = asyncio.run(later_turns(long, generate, score, TASKS[0], request, first, result))
+    (turn,), _ = asyncio.run(later_turns(long, generate, score, TASKS[0], request, first, result))
     assert len(turn.feedback_ids) <= 400 < len("Wrong. " * 400)
     assert turn.feedback.startswith("Wrong. Wrong.") and turn.feedback.endswith("...")
     assert terms.tokens.encode(TASKS[0], (3,), turn.feedback)[1] == turn.feedback_ids

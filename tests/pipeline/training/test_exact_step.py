@@ -83,7 +83,8 @@ def assert_exact(plain: Plain, loss: float, gradient: dict[str, Tensor]) -> None
     ("acceleration", "training"),
     [
         pytest.param({**PLAIN, "token_packing": {"enabled": True}}, {}, id="packing"),
-        pytest.param({**PLAIN, "shared_prompt": True}, {}, id="shared prompt"),
+        pytest.param({**PLAIN, "shared_prompt": True, "shared_prefix": False}, {}, id="shared prompt"),
+        pytest.param({**PLAIN, "shared_prompt": True, "shared_prefix": True}, {}, id="shared prefix"),
         pytest.param({**PLAIN, "skip_zero_advantages": True}, {}, id="skip"),
         pytest.param(ALL, {}, id="all"),
         pytest.param({"token_packing": {"max_tokens": 300}}, {}, id="all, accumulated over many rows"),

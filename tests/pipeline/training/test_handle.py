@@ -24,6 +24,7 @@ from pipeline.cluster import running_ray
 from pipeline.errors import TrainerDiedError, TrainerError, TrainerLostError
 from pipeline.generation.settings import engine_environment
 from pipeline.host.limits import KEEPING_ALLOCATOR
+from pipeline.processes.connection import CallFailedError
 from pipeline.training import handle
 from pipeline.training.handle import TrainerHandle
 from pipeline.training.rank import _Notes
@@ -205,6 +206,33 @@ def test_whether_every_rank_is_there_is_asked_of_all_of_them(
         with pytest.raises(TrainerLostError, match=said) as caught:
             asyncio.run(trainer.require_all())
         assert type(caught.value) is kind
+    for liar in liars:
+        liar.close()
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "memory", "error", "kind"),
+    [
+        (2, "auto", MemoryError("a micro-batch does not fit"), TrainerDiedError),
+        (2, "fixed", MemoryError("a micro-batch does not fit"), TrainerError),
+        (2, "auto", ValueError("no MemoryError"), TrainerError),
+        (1, "auto", MemoryError("one sequence does not fit"), TrainerError),
+    ],
+)
+def test_several_ranks_that_lack_memory_begin_again_with_less(
+    num_ranks: int, memory: str, error: Exception, kind: type[TrainerError]
+) -> None:
+    trainer = TrainerHandle(make_config(training={"memory": memory}), "model", "cpu")
+    calls: list[Future[Any]] = [Future() for _ in range(num_ranks)]
+    calls[-1].set_exception(CallFailedError(f"{type(error).__name__}: {error}", "trace"))
+    for call in calls[:-1]:
+        call.set_result(None)
+    liars = [Liar({}) for _ in range(num_ranks)]
+    trainer._ranks = [*liars]
+    with pytest.raises(TrainerError, match=str(error)) as caught:
+        asyncio.run(trainer._wait(calls, "step 1", 5.0, "fixed"))
+    assert type(caught.value) is kind
+    assert trainer.is_short == (kind is TrainerDiedError)
     for liar in liars:
         liar.close()
 

@@ -188,6 +188,9 @@ def test_micro_batches_keep_to_what_was_adopted_also_where_rows_would_be_too_emp
     seen = micro_batches_of(trainer, batch)
     if packs:
         assert max(one.input_ids.numel() for one in seen) <= limit.max_tokens
+        full = Trainer(config_of(min_pack_ratio=0.0, bf16=False), folder)
+        full.adopt_limit(2)
+        assert len(micro_batches_of(full, batch)) < len(seen), "rows too empty are not packed"
     assert max(one.num_sequences for one in seen) <= limit.max_sequences or packs
     assert len(seen) > len(micro_batches_of(Trainer(config, folder), batch))
 
