@@ -61,6 +61,8 @@ _NOT_OFFERED = frozenset(
         "vllm_max_model_length",
     }
 )
+# What is no value of the setting here, and how it is said instead.
+_VALUES_ELSEWHERE = {"gspo": "; GSPO is grpo.importance_sampling_level: sequence"}
 _TYPE_WORDS = {
     "boolean": "true or false",
     "integer": "a whole number",
@@ -84,7 +86,8 @@ def explain(error: ValidationError) -> list[Problem]:
         elif finding["type"] == "extra_forbidden":
             problems.append(_unknown_key(path, finding["input"]))
         else:
-            problems.append(wrong_value(dotted(path), finding["input"], _words(_schema_at(path))))
+            allowed = _words(_schema_at(path)) + _VALUES_ELSEWHERE.get(str(finding["input"]), "")
+            problems.append(wrong_value(dotted(path), finding["input"], allowed))
     return list(dict.fromkeys(problems))
 
 

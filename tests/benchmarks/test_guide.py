@@ -30,6 +30,19 @@ def test_a_training_step_is_as_much_faster_than_trls_as_the_project_promises() -
     assert measured["variants"]["all"]["ratio"] >= 2.5
 
 
+@pytest.mark.parametrize(("mode", "least"), [("conservative", 1.5), ("balanced", 2.5), ("aggressive", 3.5)])
+def test_each_mode_is_as_much_faster_than_trl_as_the_project_promises(mode: str, least: float) -> None:
+    row = re.search(rf"^\| `{mode}` \| [\d.]+ \| ([\d.]+) \(", guide.printed("modes"), re.MULTILINE)
+    assert row is not None and float(row[1]) >= least
+
+
+@pytest.mark.parametrize("name", ["chaos_cpu", "chaos_after_cpu"])
+def test_no_run_that_lost_a_process_lost_anything_else(name: str) -> None:
+    measured = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    assert len(measured["runs"]) >= 20
+    assert [run for run in measured["runs"] if run["faults"]] == []
+
+
 def test_no_figure_is_only_expected() -> None:
     text = guide.GUIDE.read_text(encoding="utf-8").lower()
     assert re.search(r"expected (speed|gain|factor|figure)", text) is None

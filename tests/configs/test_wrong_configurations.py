@@ -38,6 +38,7 @@ WRONG_VALUES: list[tuple[Any, ...]] = [
     ("grpo.beta", -0.1, "a number >= 0"),
     ("grpo.epsilon_high", -1, "a number > 0 or null"),
     ("grpo.loss_type", "ppo", "grpo, dr_grpo, dapo, bnpo"),
+    ("grpo.loss_type", "gspo", "GSPO is grpo.importance_sampling_level: sequence"),
     ("grpo.delta", 1.2, "> 1 + epsilon = 1.2"),
     ("generation.top_p", 1.1, "<= 1"),
     ("generation.temperature", 0, "a number > 0"),

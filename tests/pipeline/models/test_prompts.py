@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
@@ -7,6 +9,7 @@ from transformers import PreTrainedTokenizerFast
 from configs.schema import Config, GenerationConfig
 from curriculum.humaneval import load_humaneval
 from curriculum.ladder.index import ladder_tasks
+from pipeline.models.loading import load_tokenizer
 from pipeline.models.prompts import (
     CLOSING_FENCE,
     encode_prompt,
@@ -17,6 +20,7 @@ from pipeline.models.prompts import (
     stop_strings,
     training_sampling,
 )
+from tests.pipeline.tiny_model import save_byte_model
 
 _TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}"
@@ -108,3 +112,14 @@ def test_training_samples_as_generation_says_and_evaluation_as_evaluation_says()
     assert (evaluation.temperature, evaluation.top_p, evaluation.top_k) == (0.2, 0.9, 0)
     assert evaluation.max_completion_length == 44
     assert training.stop == evaluation.stop == (CLOSING_FENCE,), "both answer in the same form"
+
+
+def test_a_tokenizer_that_is_none_and_a_template_that_is_no_program_are_named(tmp_path: Path) -> None:
+    folder = save_byte_model(tmp_path / "model")
+    tokenizer = load_tokenizer(folder)
+    tokenizer.chat_template = "{{ broken"
+    with pytest.raises(ValueError, match=r"model\.name: the chat template of .* cannot be used \(Template"):
+        render_prompt(tokenizer, ladder_tasks("train")[0], "")
+    (folder / "tokenizer.json").write_text('{"model": {}}', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"model\.name: the tokenizer in .*model' cannot be loaded"):
+        load_tokenizer(folder)

@@ -161,7 +161,7 @@ def test_two_turns_with_vllm_and_their_replay(tmp_path: Path) -> None:
     turns = ("rollouts.max_turns=2", "rollouts.feedback=verdict", f"dataset.name={tmp_path / 'tasks.jsonl'}")
     engine = ("generation.engine=vllm", "generation.max_completion_length=32")
     # So low that what is trained one step later is still nearly what was sampled.
-    run = trained(tmp_path, "t", 2, *turns, *engine, "training.learning_rate=1e-5")
+    run = trained(tmp_path, "t", 2, *turns, *engine, "training.learning_rate=1e-5", "lora.enabled=true")
     scored = rows(run, "SELECT turns, passed FROM rollouts WHERE outcome != 'infra_error'")
     conversations = [json.loads(text) for text, _ in scored]
     # Digits are no answer, and each answer that fails has another one after it.
@@ -172,6 +172,10 @@ def test_two_turns_with_vllm_and_their_replay(tmp_path: Path) -> None:
     assert all(0.9 < (row["train/ratio_mean"] or 0.0) < 1.1 for row in metrics), (
         "what is trained is what was sampled"
     )
+    # What was published are adapters, and the engine has them merged.
+    assert (run / "checkpoints" / "step-000002" / "adapter_config.json").is_file()
+    updates = rows(run, "SELECT policy_version, published, held FROM weights")
+    assert updates and all(published == held for _, published, held in updates)
     # A later turn begins with all of the one before it, which the engine has read.
     assert all((row["rollout/prompt_cached_share"] or 0.0) > 0.5 for row in metrics)
     for verb in ("audit", "replay"):
