@@ -31,9 +31,9 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Do what the command line says and is not there yet; all that is there."""
     settings = {name: getattr(given, name) for name in ("cores", "seed", "tasks", "turns", "samples")}
     store = contest.ResultStore(given.output, settings)
-    keys = [key_of(model) for model in given.models]
-    if len(set(keys)) < len(keys):
-        raise ValueError(f"--models: {', '.join(given.models)}: two have one name; measure one by one")
+    if len({key_of(model) for model in given.models}) < len(set(given.models)):
+        names = ", ".join(given.models)
+        raise ValueError(f"--models: {names}: two have one name; give each an --output of its own")
     asked = {f"{key_of(model)}/{kind}": (model, kind) for model in given.models for kind in given.feedback}
     for key in store.missing(asked, given.limit):
         store.add(key, measured(*asked[key], given))

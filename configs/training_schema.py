@@ -83,8 +83,8 @@ class TrainingConfig(Section):
         default="auto",
         description="auto: before the first step rows are halved, then activations checkpointed, until a "
         "step fits into what is free, and once more after a process was ended for want of memory; an "
-        "allocation that fails is tried again, smaller, with one trainer rank only; fixed: micro-batches "
-        "stay as they are set",
+        "allocation that fails is tried again, smaller (several trainer ranks begin again from the last "
+        "checkpoint); fixed: micro-batches stay as they are set",
     )
     seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(
         default=0, description="seed of sampling, order and evaluation"

@@ -93,13 +93,13 @@ def run_evaluation(options: EvaluationOptions) -> int:
     with start_sandbox(execution, max(1, (os.cpu_count() or 2) // 2)) as sandbox:
         # What is wrong with the second model shows before the first is sampled, for an hour or more.
         for name in folders if len(folders) > 1 else ():
-            with _as_flag(flag_of[name]):
+            with _as_flag(flag_of[name], options.turns):
                 _prepared(options, name, folders[name], tasks, sandbox, execution, custom)
         for name, stem in stems.items():
             if options.samples is not None:
                 report = run_async(_score_samples(samples[name], CompletionScorer(sandbox, execution)))
             else:
-                with _as_flag(flag_of[name]):
+                with _as_flag(flag_of[name], options.turns):
                     report = _sample_model(
                         options, name, folders[name], stem, tasks, sandbox, execution, custom
                     )
@@ -113,13 +113,14 @@ def run_evaluation(options: EvaluationOptions) -> int:
 
 
 @contextmanager
-def _as_flag(flag: str) -> Iterator[None]:
+def _as_flag(flag: str, turns: int = 1) -> Iterator[None]:
     """What is wrong is told of this command's flags, and of the model by that one: it has no settings."""
     try:
         yield
     except ValueError as error:
         lengths = "generation.max_prompt_length + generation.max_completion_length"
-        said = str(error).replace(lengths, "--max-completion-length, with the longest prompt")
+        flags = "--max-completion-length" if turns == 1 else f"--turns {turns}, --max-completion-length"
+        said = str(error).replace(lengths, f"{flags}, with the longest prompt")
         raise ValueError(said.replace("model.name", flag, 1)) from error
 
 

@@ -56,7 +56,7 @@ def nvidia_driver(version: Path | None = None) -> str:
 
 def _old_driver() -> str:
     """The version of NVIDIA's driver where it is too old for a torch that would use it; else empty."""
-    found = nvidia_driver()
+    found = nvidia_driver() if may_have_gpu() else ""
     if not found or Version(found) >= LEAST_DRIVER or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return ""
     # As below.
@@ -80,7 +80,8 @@ def choose_device(config: Config) -> str:
     if config.runtime.device != "cpu" and not available and (driver := _old_driver()):
         raise ValueError(
             f"runtime.device: {config.runtime.device!r}: this machine's NVIDIA driver is {driver}, too old "
-            f"for torch and vLLM; install {LEAST_DRIVER} or newer, or set it to 'cpu'"
+            f"for torch and vLLM; install {LEAST_DRIVER} or newer, or set it to 'cpu' (or, for commands "
+            "without that setting, the variable CUDA_VISIBLE_DEVICES to nothing)"
         )
     if config.runtime.device == "cuda" and not available:
         raise ValueError("runtime.device: 'cuda' was asked for, but torch sees no CUDA device; use 'cpu'")

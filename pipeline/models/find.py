@@ -36,9 +36,8 @@ def resolve_model(model: ModelConfig) -> Path:
     """The local folder, in Hugging Face layout, that ``model`` names; fetched or merged once if need be.
 
     Raises ValueError when the name is a folder without ``config.json``, or when the model can be had
-    neither from the network nor from the cache, or is another file than expected; TimeoutError when another
-    process holds the cache's lock for longer than ``LOCK_TIMEOUT_S``; RuntimeError when what was converted
-    is not the model expected.
+    neither from the network nor from the cache, or is not the one expected; TimeoutError when another process
+    holds the cache's lock for longer than ``LOCK_TIMEOUT_S``.
     """
     if model.name in BUILT_IN:
         return packaged_folder(BUILT_IN[model.name])

@@ -132,7 +132,7 @@ class TrainerHandle:
             return None
         if self._is_fitted and not is_short:
             return None
-        number = self._limit + is_short
+        number, self._is_fitted = self._limit + is_short, False
         # Several ranks may still be saving the last step.
         limit = _FIT_LIMIT if len(self._ranks) == 1 else (_FIT_LIMIT[0] + self._save_limit[0], _FIT_LIMIT[1])
         found: list[int] = await self._all("fit_memory", number, what="fit", limit=limit)
@@ -140,7 +140,7 @@ class TrainerHandle:
         is_new, self._limit, self._is_fitted = max(found) > self._limit, max(found), True
         # Not before they have answered: new ranks are to know of it.
         self._num_oom_kills, self._is_short = num_kills, False
-        cause = "a process was ended for want of memory" if is_short else "to fit into memory"
+        cause = "a process lacked memory" if is_short else "to fit into memory"
         return f"micro-batches have {words[0]} ({cause})" if is_new else None
 
     @property
@@ -224,7 +224,7 @@ class TrainerHandle:
 
     @property
     def is_short(self) -> bool:
-        """Whether a process was ended for want of memory since micro-batches were last made to fit."""
+        """Whether a process lacked memory, or was ended for it, since micro-batches were last made to fit."""
         return self._is_shortage(self._num_kills())
 
     def _is_shortage(self, num_kills: int) -> bool:
@@ -263,10 +263,12 @@ class TrainerHandle:
     def _can_take_less(self, error: BaseException) -> bool:
         """Whether an allocation failed in one of several ranks, which begin again with smaller micro-batches.
 
-        One rank alone takes smaller ones within the step, and fails where there are none.
+        One rank alone takes smaller ones within the step. Where there are none that are smaller, which ranks
+        say when they are made to fit, there is nothing to begin again with.
         """
-        is_auto = len(self._ranks) > 1 and self._config.training.memory == "auto"
-        return is_auto and isinstance(error, CallFailedError) and str(error).startswith(MemoryError.__name__)
+        may_take_less = self._config.training.memory == "auto" and self._is_fitted
+        lacks_memory = isinstance(error, CallFailedError) and str(error).startswith(MemoryError.__name__)
+        return len(self._ranks) > 1 and may_take_less and lacks_memory
 
     async def _silent(self, late: Sequence[int]) -> list[int]:
         """Of the ranks that are ``late`` those that are stopped or gone; the others only wait for them.

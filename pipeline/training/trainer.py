@@ -145,7 +145,7 @@ class Trainer:
         """
         if at_least >= len(limits(self.config)):
             raise MemoryError(
-                "a process was ended for want of memory with the smallest micro-batches that there are: "
+                "a process lacked memory with the smallest micro-batches that there are: "
                 "lower generation.max_completion_length or generation.kv_cache_gb, or set lora.enabled: true"
             )
         shape = shape_of(self.model, str(self.model.config.name_or_path))

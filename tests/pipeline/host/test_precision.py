@@ -181,14 +181,16 @@ def test_a_row_is_longer_on_a_gpu_unless_it_is_set(device: str, expected: int) -
 
 @pytest.mark.parametrize("asked", ["auto", "cuda"])
 @pytest.mark.parametrize(
-    ("driver", "cuda", "visible", "is_refused"),
+    ("driver", "cuda", "visible", "has_card", "is_refused"),
     [
-        ("570.124.06", "13.0", None, True),
-        ("570.124.06", "13.0", "0", True),
-        ("570.124.06", "13.0", "", False),
-        ("570.124.06", None, None, False),
-        ("580.65.06", "13.0", None, False),
-        (None, "13.0", None, False),
+        ("570.124.06", "13.0", None, True, True),
+        ("570.124.06", "13.0", "0", True, True),
+        ("570.124.06", "13.0", "", True, False),
+        ("570.124.06", None, None, True, False),
+        ("580.65.06", "13.0", None, True, False),
+        (None, "13.0", None, True, False),
+        # A container that has no card sees the driver of its host all the same.
+        ("570.124.06", "13.0", None, False, False),
     ],
 )
 def test_a_driver_too_old_for_torch_is_refused_rather_than_left_alone(
@@ -196,6 +198,7 @@ def test_a_driver_too_old_for_torch_is_refused_rather_than_left_alone(
     driver: str | None,
     cuda: str | None,
     visible: str | None,
+    has_card: bool,
     is_refused: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -206,6 +209,7 @@ def test_a_driver_too_old_for_torch_is_refused_rather_than_left_alone(
             f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {driver}  Tue\n", encoding="utf-8"
         )
     monkeypatch.setattr(device_module, "_DRIVER_VERSION", version)
+    monkeypatch.setattr(device_module, "_GPU_DEVICES", (tmp_path if has_card else tmp_path / "none",))
     monkeypatch.setattr(device_module, "torch_sees_gpu", lambda: False)
     monkeypatch.setattr(torch.version, "cuda", cuda)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

@@ -215,6 +215,22 @@ def test_blocks_of_steps_that_send_their_weights_once_are_told_of_without_effect
     assert [rule.name for rule, _ in told] == ["updates have no effect"]
 
 
+@pytest.mark.parametrize(
+    ("discount", "first_turn", "is_told"),
+    [(0.8, 0.7, False), (0.8, None, True), (1.0, 0.7, True)],
+    ids=["late passes earn less", "no answer went on", "all passes earn the same"],
+)
+def test_passes_throughout_are_no_fault_where_late_ones_earn_less(
+    discount: float, first_turn: float | None, is_told: bool
+) -> None:
+    config = Config.model_validate({"rollouts": {"max_turns": 2, "turn_discount": discount}})
+    faulty, _ = FAULTS["every test is passed"]
+    row = GOOD | faulty | {"rollout/first_turn_pass_rate": first_turn}
+    alarms = Alarms(config, shares_device=False)
+    told = [rule.name for _ in range(WINDOW) for rule, _ in alarms.step(row)]
+    assert told == ["every test is passed"] * is_told
+
+
 def test_one_odd_step_is_no_fault() -> None:
     alarms = Alarms(Config(), shares_device=False)
     for step in range(30):

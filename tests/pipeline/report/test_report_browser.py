@@ -98,10 +98,14 @@ def test_the_report_draws_every_chart_and_fits_the_screen(
     browser.execute_script(f"setTheme('{theme}')")
     num_colours = browser.execute_script(BLANK_CANVASES)
     assert len(num_colours) > 15 and min(num_colours) > 5
+    assert_fits(browser, width)
+    assert complaints(browser) == []
+
+
+def assert_fits(browser: Any, width: int) -> None:
     page = "document.documentElement"
     needed, given = browser.execute_script(f"return [{page}.scrollWidth, {page}.clientWidth]")
     assert needed <= given <= width, "something is wider than the screen"
-    assert complaints(browser) == []
 
 
 def choose(browser: Any, box: str, value: object, event: str) -> None:
@@ -227,8 +231,9 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]
         yield root, line.split()[2]
 
 
-def test_the_live_page_lists_and_compares_runs(browser: Any, live: tuple[Path, str]) -> None:
-    show(browser, live[1], 1280)
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_live_page_lists_and_compares_runs(browser: Any, live: tuple[Path, str], width: int) -> None:
+    show(browser, live[1], width)
     table = text_of(browser, "#runs")
     assert "running" in table and "finished" in table and "6 of 12" in table
     browser.execute_script("for (const box of document.querySelectorAll('#runs input')) box.click()")
@@ -236,12 +241,15 @@ def test_the_live_page_lists_and_compares_runs(browser: Any, live: tuple[Path, s
     wait_for(lambda: browser.execute_script(charts) >= 5)
     wait_for(lambda: "training.max_steps" in text_of(browser, "#compare"))
     assert min(browser.execute_script(BLANK_CANVASES)) > 5
+    assert_fits(browser, width)
     assert complaints(browser) == []
 
 
 def test_a_live_run_is_followed_and_stopped(browser: Any, live: tuple[Path, str]) -> None:
     root, address = live
-    show(browser, address.replace("/?", "/runs/half?"), 1280)
+    for width in (1280, 390):
+        show(browser, address.replace("/?", "/runs/half?"), width)
+        assert_fits(browser, width)
     assert "6 of 12" in text_of(browser, "#tiles") and text_of(browser, "#status") == "running"
     wait_for(lambda: str(NUM_GROUPS * NUM_GENERATIONS * 6) in text_of(browser, "#samples .bar"))
     grow(root / "half")

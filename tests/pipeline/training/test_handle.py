@@ -211,18 +211,21 @@ def test_whether_every_rank_is_there_is_asked_of_all_of_them(
 
 
 @pytest.mark.parametrize(
-    ("num_ranks", "memory", "error", "kind"),
+    ("num_ranks", "memory", "is_fitted", "error", "kind"),
     [
-        (2, "auto", MemoryError("a micro-batch does not fit"), TrainerDiedError),
-        (2, "fixed", MemoryError("a micro-batch does not fit"), TrainerError),
-        (2, "auto", ValueError("no MemoryError"), TrainerError),
-        (1, "auto", MemoryError("one sequence does not fit"), TrainerError),
+        (2, "auto", True, MemoryError("a micro-batch does not fit"), TrainerDiedError),
+        (2, "fixed", True, MemoryError("a micro-batch does not fit"), TrainerError),
+        (2, "auto", True, ValueError("no MemoryError"), TrainerError),
+        (1, "auto", True, MemoryError("one sequence does not fit"), TrainerError),
+        # As ranks say when they are to take less than the least.
+        (2, "auto", False, MemoryError("the smallest micro-batches"), TrainerError),
     ],
 )
 def test_several_ranks_that_lack_memory_begin_again_with_less(
-    num_ranks: int, memory: str, error: Exception, kind: type[TrainerError]
+    num_ranks: int, memory: str, is_fitted: bool, error: Exception, kind: type[TrainerError]
 ) -> None:
     trainer = TrainerHandle(make_config(training={"memory": memory}), "model", "cpu")
+    trainer._is_fitted = is_fitted
     calls: list[Future[Any]] = [Future() for _ in range(num_ranks)]
     calls[-1].set_exception(CallFailedError(f"{type(error).__name__}: {error}", "trace"))
     for call in calls[:-1]:

@@ -306,7 +306,7 @@ def test_after_an_end_for_want_of_memory_a_run_goes_on_with_less_and_never_with_
 
     said = asyncio.run(go_on())
     assert [words is not None for words in said] == [False, False, True, False, True, False]
-    assert said[2] is not None and "at most 256 tokens" in said[2] and "for want of memory" in said[2]
+    assert said[2] is not None and "at most 256 tokens" in said[2] and "a process lacked memory" in said[2]
     assert said[4] is not None and "at most 128 tokens" in said[4]
 
 
