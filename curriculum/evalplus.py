@@ -17,7 +17,7 @@ from curriculum.evalplus_inputs import restore_types
 from curriculum.humaneval import last_head
 from curriculum.record import Record
 from curriculum.task import Task
-from sandbox.job import parse_quietly
+from sandbox.job import parse_quietly, prelude_of
 
 _MAX_PROGRAM_CHARS = 4_000_000  # a frame of the sandbox
 _PARTS = ("base inputs", "base and plus inputs")
@@ -145,6 +145,9 @@ def evalplus_task(record: Record) -> Task:
     entry_point = record.identifier("entry_point")
     prompt = record.text("prompt")
     head = last_head(prompt, entry_point)
+    prelude = "" if head is None else prelude_of(prompt[:head])
+    if prelude is None:
+        raise record.error("prompt", f"must have Python, or nothing, before the head of {entry_point}()")
     asked = prompt if head is not None else _words(record, prompt)
     # As EvalPlus does: MBPP+'s prompt is a docstring, after which the whole function follows.
     reference = prompt + record.text("canonical_solution")
@@ -156,7 +159,7 @@ def evalplus_task(record: Record) -> Task:
         entry_point=entry_point,
         check_source=_check_source(record, source, entry_point, reference),
         check_parts=_PARTS if record.fields["plus_input"] else (),
-        prelude="" if head is None else prompt[:head],
+        prelude=prelude,
         reference=reference,
         difficulty=3 if source == "humaneval" else 2,
         family=task_id,

@@ -97,7 +97,7 @@ def _reason(failure: Exception) -> str:
         names = text.partition("available configs: ")[2].partition(" Example")[0]
         return (
             f"it has several configurations, {names}, and none of them can be named here; download the one "
-            "you want, and name its folder or its .jsonl file as dataset.name"
+            "you want, and name its folder or its .jsonl file"
         )
     return text or type(reason).__name__
 
@@ -133,10 +133,13 @@ def _complete_mapping(columns: Mapping[str, str], available: list[str], setting:
     taken |= {"text", "prompt"} if columns.keys() & {"text", "prompt"} else set()
     mapping = {field: field for field in _FIELDS if field in available and field not in taken} | dict(columns)
     if {"test_list", "test"} <= mapping.keys():
+        is_mapped = setting == "dataset.name"
+        or_map = (
+            ", or map the one that is meant, dataset.columns: {test_list: test_list}" if is_mapped else ""
+        )
         raise ValueError(
             f"{setting}: there are columns test_list and test, as in EvalPlus's MBPP+, whose further tests "
-            "are in test: name its own file, MbppPlus.jsonl, or map the one that is meant, dataset.columns: "
-            "{test_list: test_list}"
+            f"are in test: name its own file, MbppPlus.jsonl{or_map}"
         )
     form = next((form for field, form in _FORM_OF_FIELD.items() if field in mapping), jsonl.FIELDS)
     if strange := [field for field in columns if field not in form]:

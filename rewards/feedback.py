@@ -217,7 +217,7 @@ def _given(value: tuple[object] | None, outcome: Outcome) -> str:
         # Such as a generator: see sandbox.codec.
         return "returns what is no plain data"
     # Where a later call ended the program, why this one gave nothing is not known.
-    return "raises an exception" if outcome in _RAISED else "gives no plain data"
+    return "raises an exception" if outcome in _RAISED else "gives no value"
 
 
 def _input_line(test: StdioTest) -> str:

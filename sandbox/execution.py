@@ -101,7 +101,7 @@ class CallRun(Run):
         ahead = sum(map(len, frames)) <= _MAX_BYTES_AHEAD
         num_passed = 0
         failure: Failure | None = None
-        failed_at = ""
+        first: Failure | None = None
         values: list[tuple[object] | None] = []
         was_done = False
         try:
@@ -114,8 +114,7 @@ class CallRun(Run):
                 if self.request.keep_values:
                     values.append((answer.value,) if answer.kind == "ok" else None)
                 wrong = self._compare(test, answer)
-                if failure is None and wrong is not None:
-                    failure, failed_at = wrong, self.place
+                first = first or wrong
                 num_passed += wrong is None
         except EOFError:
             failure = Outcome.CRASH, f"{self.place}closed its channel"
@@ -126,9 +125,12 @@ class CallRun(Run):
         else:
             was_done = True
             reports = self.worker.stop_run(0.0)
-        # An end is told of the first test that failed, and of none where all had answered before it.
-        self.place = failed_at or ("" if was_done else self.place)
+        # Of a limit that was passed when all had answered no test is at fault.
+        self.place = "" if was_done else self.place
         failure = self.death(reports[0], was_done=was_done) or self.surplus() or failure
+        if first is not None:
+            # An end is told behind the first test that failed before it.
+            failure = first if failure is None else (failure[0], f"{first[1]}; {failure[1]}")
         return replace(self.result(failure, reports, num_passed), values=tuple(values))
 
     def _compare(self, test: CallTest, answer: Answer) -> Failure | None:

@@ -149,8 +149,11 @@ def prelude_of(before: str) -> str | None:
 
     A decorator belongs to the head; and prose above it would make every completion fail.
     """
-    prelude = re.sub(r"(?:^@.*\n)+\Z", "", before, flags=re.MULTILINE)
-    return None if parse_quietly(prelude) is None else prelude
+    program = parse_quietly(f"{before}def f(): pass\n")
+    if program is None or not isinstance(head := program.body[-1], ast.FunctionDef):
+        return None
+    first = min([head.lineno, *(decorator.lineno for decorator in head.decorator_list)])
+    return "".join(f"{line}\n" for line in before.split("\n")[: first - 1])
 
 
 def _join(prompt: str, solution: str, name: str) -> tuple[str, str]:

@@ -114,6 +114,11 @@ MALFORMED = {
     ),
     "unknown field": (_with(expcted=4), "'expcted'", "is no field"),
     "HumanEval without head": (json.dumps({**_HUMANEVAL_FORM, "prompt": "x"}), "'prompt'", "head of f()"),
+    "HumanEval with prose before the head": (
+        json.dumps({**_HUMANEVAL_FORM, "prompt": f"Complete this.\n\n{_HUMANEVAL_FORM['prompt']}"}),
+        "'prompt'",
+        "before the head of f()",
+    ),
     "HumanEval without check": (json.dumps({**_HUMANEVAL_FORM, "test": "x = 1"}), "'test'", "check()"),
     "HumanEval whose check returns": (
         json.dumps({**_HUMANEVAL_FORM, "test": "def check(candidate):\n    return candidate(1) == 2\n"}),

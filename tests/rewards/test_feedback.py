@@ -138,8 +138,11 @@ def test_where_only_hidden_tests_fail_that_is_said(sandbox: SandboxPool) -> None
 def test_no_feedback_holds_a_hidden_value(sandbox: SandboxPool, program: str) -> None:
     said = told("verdict", sandbox, program) + told("public", sandbox, program)
     assert not [value for value in HIDDEN if value in said]
-    full = told("full", sandbox, program)
-    assert not [value for value in UNTOLD if value in full]
+    # What passes the examples is told the first test that the prompt does not show.
+    passes = "    if a in (1, 2): return a + b\n"
+    head, line, body = program.partition("def add(a, b):\n")
+    full = told("full", sandbox, f"{head}{line}{passes}{body}")
+    assert [value for value in HIDDEN if value in full] == list(TOLD)
 
 
 def test_values_are_cut_and_what_cannot_be_shown_is_left_out(sandbox: SandboxPool) -> None:
@@ -210,7 +213,7 @@ def test_the_first_test_that_failed_is_told_also_where_a_later_one_never_ends(sa
     # And of an example whose value cannot be looked at nobody says that it raised.
     program = "def add(a, b):\n    while a == 2:\n        pass\n    return (a for a in [b])\n"
     said = public(sandbox, program)
-    assert "gives no plain data; the task says 3." in said and "raises" not in said
+    assert "gives no value; the task says 3." in said and "raises" not in said
 
 
 @pytest.mark.parametrize(

@@ -522,6 +522,8 @@ def test_prompts_and_completions_join_as_in_the_curriculum() -> None:
         ("Write a function.", "def f(): pass", "f", "", "def f(): pass"),
         ("import os\n", "def f(): pass", "f", "import os\n", "def f(): pass"),
         ("@cache\ndef f():\n", "    pass", "f", "", "@cache\ndef f():\n    pass"),
+        ("import x\n\n@a(\n    1,\n)\n# why\ndef f():\n", "    pass", "f", "import x\n\n",
+         "import x\n\n@a(\n    1,\n)\n# why\ndef f():\n    pass"),
         ("import x\n@a\n@b\nasync def f():\n", "    pass", "f", "import x\n",
          "import x\n@a\n@b\nasync def f():\n    pass"),
         ("class S:\n    def g(self):\n", "        pass", "S.g", "",
