@@ -40,9 +40,9 @@ def humaneval_task(record: Record) -> Task:
     """The task of a record with ``FIELDS``; other fields are ignored.
 
     ``prelude`` is what the prompt holds before the entry point's head and decorators, ``reference`` the
-    prompt with the canonical solution, or '' where the two do not parse (two of MBPP's do not). MBPP's records in
-    this form (task ids MBPP/...) become call tests where their asserts allow; HumanEval's keep their
-    ``check``, so that a task is passed or failed whole. Raises ValueError for a malformed record.
+    prompt with the canonical solution, or '' where the two do not parse (two of MBPP's do not). MBPP's
+    records in this form (task ids MBPP/...) become call tests where their asserts allow; HumanEval's keep
+    their ``check``, so that a task is passed or failed whole. Raises ValueError for a malformed record.
     """
     task_id = record.name("task_id")
     prompt = record.text("prompt")
