@@ -31,6 +31,15 @@ def why_no_overlap_trial(config: Config) -> str | None:
     return None
 
 
+def why_not_cached(config: Config) -> str | None:
+    """The reward for which no verdict is kept: it may come out otherwise for the same program."""
+    if any(config.rewards.custom_weights):
+        return "rewards.custom: what users' functions say of a program may change"
+    if config.rewards.weights.performance > 0:
+        return "rewards.weights.performance is above 0: a measurement differs from one run to the next"
+    return None
+
+
 def needs_no_kl(config: Config) -> str | None:
     """The setting for which a group without signal has a gradient all the same."""
     if config.grpo.beta > 0:

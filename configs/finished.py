@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from configs.load import load_config
+from configs.rewards_schema import PRESETS
 from configs.schema import Config
 from configs.task_sets import task_set_problems
 from configs.yaml_text import read_mapping
@@ -26,8 +27,8 @@ def load_finished(file: Path, before: Mapping[str, object] = MappingProxyType({}
     Raises ConfigError as ``load_config``, but for files of tasks.
     """
     lost = stand_ins(file, before)
-    config = load_config(file, flags={**before, **lost})
     values = read_mapping(file)
+    config = load_config(file, flags={**_beside_preset(values, before), **before, **lost})
     for section, field, _ in _FILES:
         if f"{section}.{field}" in lost:
             name = _named(values, section, field, before)
@@ -44,6 +45,20 @@ def stand_ins(file: Path, before: Mapping[str, object] = MappingProxyType({})) -
         for section, field, name in _FILES
         if _is_lost(_named(values, section, field, before))
     }
+
+
+def _beside_preset(values: Mapping[str, Any], before: Mapping[str, object]) -> dict[str, object]:
+    """By their paths, the ``values`` of all that presets set, where another preset was named ``before``."""
+    rewards = values.get("rewards")
+    if "rewards.preset" not in before or not isinstance(rewards, dict):
+        return {}
+    found: dict[str, object] = {}
+    for key in {key for preset in PRESETS.values() for key in preset} & rewards.keys():
+        if isinstance(value := rewards[key], dict):
+            found |= {f"rewards.{key}.{name}": one for name, one in value.items()}
+        else:
+            found[f"rewards.{key}"] = value
+    return found
 
 
 def _named(values: dict[str, Any], section: str, field: str, before: Mapping[str, object]) -> object:

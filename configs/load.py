@@ -85,6 +85,7 @@ def resolve(
         _lay_over(values, layer.values, layer.where, (), origins)
     if file is not None:
         _take_preset(values, str(file), origins)
+        _take_custom(values, str(file), origins)
     try:
         config = Config.model_validate(values)
     except ValidationError as error:
@@ -142,6 +143,15 @@ def _take_preset(values: dict[str, Any], file: str, origins: dict[str, str]) -> 
         for each in sections:
             section = section[each]
         del section[field], origins[path]
+
+
+def _take_custom(values: dict[str, Any], file: str, origins: dict[str, str]) -> None:
+    """Remove the weights of 1 in ``file`` where other custom rewards were given over it: nobody set them."""
+    given = values.get("rewards")
+    weights = given.get("custom_weights") if isinstance(given, dict) else None
+    is_over = origins.get("rewards.custom", file) != file and origins.get("rewards.custom_weights") == file
+    if isinstance(given, dict) and is_over and isinstance(weights, list) and set(weights) <= {1.0}:
+        del given["custom_weights"], origins["rewards.custom_weights"]
 
 
 def _profile_layer(name: str) -> _Layer:

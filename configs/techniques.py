@@ -22,6 +22,7 @@ from configs.conditions import (
     needs_shared_prompt,
     needs_vllm,
     why_no_overlap_trial,
+    why_not_cached,
     why_not_quantised,
     why_not_streamed,
 )
@@ -193,6 +194,7 @@ TECHNIQUES: Final = (
         gain="identical programs run once, also while the first one still runs",
         proof="tests/rewards/test_cache.py::test_a_kept_verdict_comes_back_whole_and_its_seconds_count_as_saved",
         guard="rewards/cache_saved_s says what it saved; a lookup is a hash",
+        idle=why_not_cached,
     ),
     Technique(
         key="prefix_caching",

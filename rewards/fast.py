@@ -6,12 +6,15 @@ Runs in the reward worker itself. Nothing else runs after a syntax failure.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from rewards.complexity import complexity_score
 from rewards.lint import Linter
 from rewards.lint_rules import lint_score
 from rewards.syntax import check_syntax
+from sandbox.job import parse_quietly
 
 # Whose own names are not the module's.
 _SCOPES = (
@@ -35,11 +38,12 @@ class FastVerdict:
     message: str
 
 
-def score_fast(code: str, entry_point: str, linter: Linter | None) -> FastVerdict:
+def score_fast(code: str, entry_point: str, linter: Linter | None, prelude: str = "") -> FastVerdict:
     """Score ``code``, without a linter all but ``lint``. Raises LintError when ruff gives no verdict.
 
-    A program that does not define ``entry_point`` is no answer and has no quality: it scores 0 for
-    lint and complexity, so that an empty or evasive answer earns nothing by being tidy.
+    Names that ``prelude`` binds, which runs before it, are defined. A program that does not define
+    ``entry_point`` is no answer and has no quality: it scores 0 for lint and complexity, so that an empty or
+    evasive answer earns nothing by being tidy.
     """
     verdict = check_syntax(code)
     lint = None if linter is None else 0.0
@@ -50,17 +54,23 @@ def score_fast(code: str, entry_point: str, linter: Linter | None) -> FastVerdic
     complexity = complexity_score(code, verdict.tree)
     # What stands in a string for exec is linted by nobody.
     if linter is not None and complexity is not None:
-        lint = lint_score(linter.count_issues(code))
+        lint = lint_score(linter.count_issues(code, _names(prelude)))
     return FastVerdict(syntax=1.0, lint=lint, complexity=complexity or 0.0, is_answer=True, message="")
 
 
 def _is_answer(tree: ast.Module, entry_point: str) -> bool:
     """Whether a program has what is called: a function, a method's class, or nothing (a whole program)."""
-    return entry_point == "" or _binds(tree, entry_point.partition(".")[0])
+    return entry_point == "" or entry_point.partition(".")[0] in _bound(tree)
 
 
-def _binds(tree: ast.Module, name: str) -> bool:
-    """Whether a module assigns, defines or imports ``name`` at its top level, in whatever branch.
+@lru_cache(maxsize=64)
+def _names(prelude: str) -> frozenset[str]:
+    tree = parse_quietly(prelude) if prelude else None
+    return frozenset() if tree is None else frozenset(_bound(tree))
+
+
+def _bound(tree: ast.Module) -> Iterator[str]:
+    """The names that a module assigns, defines or imports at its top level, in whatever branch.
 
     By hand: ``symtable`` needs seconds and a gigabyte for some programs of 60 KB.
     """
@@ -78,8 +88,7 @@ def _binds(tree: ast.Module, name: str) -> bool:
                 bound = other or imported.partition(".")[0]
             case _:
                 bound = None
-        if bound == name:
-            return True
+        if bound is not None:
+            yield bound
         if not isinstance(node, _SCOPES):
             nodes += ast.iter_child_nodes(node)
-    return False

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Collection
 from importlib.metadata import version
 from pathlib import Path
 
@@ -86,14 +87,15 @@ class Linter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def count_issues(self, code: str) -> int:
+    def count_issues(self, code: str, given: Collection[str] = ()) -> int:
         """The number of findings in ``code``; ``ISSUES_FOR_ZERO`` stands for a program that ruff cannot take.
 
-        Raises LintError when ruff gives no verdict.
+        Names that are ``given`` by what stands before the program are no findings. Raises LintError when ruff
+        gives no verdict.
         """
         try:
-            num_found = self._ask_server(neutralise_suppressions(code))
-            return count_by_process(code, self._timeout_s) if num_found is None else num_found
+            num_found = self._ask_server(neutralise_suppressions(code), given)
+            return count_by_process(code, self._timeout_s, given) if num_found is None else num_found
         except UnreadableError:
             return ISSUES_FOR_ZERO
 
@@ -103,7 +105,7 @@ class Linter:
             self._server.close()
             self._server = None
 
-    def _ask_server(self, code: str) -> int | None:
+    def _ask_server(self, code: str, given: Collection[str]) -> int | None:
         """What a server says, None where none does. Raises UnreadableError."""
         if time.monotonic() < self._no_server_until:
             return None
@@ -111,7 +113,7 @@ class Linter:
             try:
                 if self._server is None:
                     self._server = RuffServer(self._timeout_s)
-                num_found = self._server.count_issues(code)
+                num_found = self._server.count_issues(code, given)
             except (OSError, ValueError, KeyError, TimeoutError):
                 self.close()
             except UnreadableError:
@@ -128,7 +130,7 @@ class Linter:
         return None
 
 
-def count_by_process(code: str, timeout_s: float = 10.0) -> int:
+def count_by_process(code: str, timeout_s: float = 10.0, given: Collection[str] = ()) -> int:
     """The number of findings in ``code`` by a ``ruff`` process of its own: no server, no state.
 
     Raises LintError, UnreadableError where it is the program's fault.
@@ -137,7 +139,7 @@ def count_by_process(code: str, timeout_s: float = 10.0) -> int:
         with tempfile.TemporaryDirectory(prefix="lint-") as folder:
             text = neutralise_suppressions(code).encode("utf-8", "replace")
             Path(folder, _FILE).write_bytes(text)
-            return count_findings(json.loads(_run_ruff(folder, timeout_s)))
+            return count_findings(json.loads(_run_ruff(folder, timeout_s)), given)
     except (OSError, ValueError, KeyError, TypeError, TimeoutError) as error:
         raise LintError(f"ruff gave no verdict: {type(error).__name__}: {error}") from error
 

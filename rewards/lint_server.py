@@ -10,6 +10,7 @@ import os
 import select
 import subprocess
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from ruff import find_ruff_bin  # type: ignore[import-untyped]
@@ -59,8 +60,8 @@ class RuffServer:
             self.close()
             raise
 
-    def count_issues(self, code: str) -> int:
-        """The number of findings in ``code``, which holds no suppressions."""
+    def count_issues(self, code: str, given: Collection[str] = ()) -> int:
+        """The number of findings in ``code``, which holds no suppressions; see ``count_findings``."""
         self._num_requests += 1
         uri = f"{_HOME_URI}/solution_{self._num_requests}.py"
         document = {"uri": uri, "languageId": "python", "version": 1, "text": code}
@@ -73,7 +74,7 @@ class RuffServer:
             _request(self._num_requests, "textDocument/diagnostic", reference),
             _notification("textDocument/didClose", reference),
         )
-        return count_findings(self._answer(deadline, "textDocument/diagnostic")["items"])
+        return count_findings(self._answer(deadline, "textDocument/diagnostic")["items"], given)
 
     def close(self) -> None:
         """End the process."""

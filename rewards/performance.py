@@ -21,6 +21,7 @@ from sandbox.result import ExecutionResult, Outcome
 RESOLUTION_S = 0.02
 TOLERANCE = 1.25
 NUM_RUNS = 3
+_TOO_SLOW = (Outcome.TIMEOUT_CPU, Outcome.TIMEOUT_WALL)
 
 
 class ReferenceTimes:
@@ -35,9 +36,10 @@ class ReferenceTimes:
         self._times: dict[tuple[bytes, str], float | None] = {}
 
     def cpu_s(self, task: Task) -> float | None:
-        """The median of those of three runs that passed; None where the task has no reference, or none did.
+        """The median of those of three runs that passed; None where the task has no reference, or it fails.
 
-        Where infrastructure errors are the reason, the next call measures again.
+        Of one that only takes too long here it is the limit, so that the programs of all workers score alike.
+        Raises ValueError where infrastructure errors are the reason; the next call measures again.
         """
         # Feedback may have told a test, which is left out of the task then. No digest has the reference.
         key = (task_digest(task), task.reference)
@@ -52,9 +54,11 @@ class ReferenceTimes:
         if passed := [run.cpu_s for run in runs if has_passed(run)]:
             self._times[key] = statistics.median(passed)
             return self._times[key]
-        if not any(run.outcome is Outcome.INFRA_ERROR for run in runs):
-            self._times[key] = None
-        return None
+        if failed := [run.detail for run in runs if run.outcome is Outcome.INFRA_ERROR]:
+            raise ValueError(f"its reference could not be timed: {failed[0]}")
+        is_slow = any(run.outcome in _TOO_SLOW for run in runs)
+        self._times[key] = self._execution.timeout if is_slow else None
+        return self._times[key]
 
 
 def performance_score(run: ExecutionResult, reference_cpu_s: float | None) -> float:

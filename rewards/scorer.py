@@ -107,7 +107,7 @@ class Scorer:
         """The verdict, made anew; ``seconds`` is not filled in."""
         try:
             linter = self._linter if item.needs("lint") else None
-            fast = score_fast(item.code, item.task.entry_point, linter)
+            fast = score_fast(item.code, item.task.entry_point, linter, item.task.prelude)
             if fast.syntax == 0.0:
                 return self._syntax_failure(item, fast.message)
             return self._judge_program(item, fast)
@@ -157,7 +157,7 @@ class Scorer:
         """The type check under way; None where it has no weight, or the program is no answer at all."""
         if self._types is None or not item.needs("type_safety") or not fast.is_answer:
             return None
-        return self._beside.submit(self._types.count_errors, item.code)
+        return self._beside.submit(self._types.count_errors, item.code, item.task.prelude)
 
     def _score_run(self, item: _Item, run: ExecutionResult) -> dict[str, float]:
         scores = {"tests": score_tests(run, item.rules.tests_mode), "execution": score_execution(run)}

@@ -73,19 +73,21 @@ class TypeChecker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def count_errors(self, code: str) -> int:
+    def count_errors(self, code: str, prelude: str = "") -> int:
         """The number of type errors in ``code``, which must compile; 10 stands for 10 and more.
 
-        Raises TypeCheckError when mypy gives no verdict.
+        Those of ``prelude``, which runs before it, are none of its. Raises TypeCheckError when mypy gives no
+        verdict.
         """
         neutral, num_ignores = neutralise_type_comments(code)
         num_errors = num_ignores + count_hidden(code)
         if num_errors < ERRORS_FOR_ZERO:
-            messages = self._ask(neutral)
+            before = f"{prelude}\n" if prelude else ""
+            messages = self._ask(before + neutral)
             # None: the program broke mypy. Blocked: mypy looked at nothing. Neither proves anything.
             if messages is None or is_blocking(messages):
                 return ERRORS_FOR_ZERO
-            num_errors += count_reported(messages, neutral)
+            num_errors += count_reported(messages, neutral, before.count("\n"))
         return min(num_errors, ERRORS_FOR_ZERO)
 
     def close(self) -> None:

@@ -121,14 +121,15 @@ def count_hidden(code: str) -> int:
     return num_missing
 
 
-def count_reported(messages: Sequence[str], code: str) -> int:
-    """The errors among mypy's ``messages`` on ``code``.
+def count_reported(messages: Sequence[str], code: str, num_before: int = 0) -> int:
+    """The errors among mypy's ``messages`` on ``code``, before which so many lines stand that do not count.
 
     Where mypy looked at nothing, because it is unreachable or of type Any, each operation counts: mypy
     says so but once a line. An Any at the very place of another error comes from it, and is not counted.
     """
     tree = parse_quietly(code)
-    errors = [(int(m[1]), int(m[2]), m[3]) for m in map(_ERROR.match, messages) if m is not None]
+    found = [(int(m[1]) - num_before, int(m[2]), m[3]) for m in map(_ERROR.match, messages) if m is not None]
+    errors = [error for error in found if error[0] > 0]
     wrong_places = {(line, column) for line, column, text in errors if not text.startswith(_IS_ANY)}
     num_errors = 0
     for line, column, text in errors:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,8 +48,8 @@ _MYPY_TIMEOUT_S = 120.0
 class _RuffProcesses(Linter):
     """A fresh ruff process for each program."""
 
-    def count_issues(self, code: str) -> int:
-        return count_by_process(code)
+    def count_issues(self, code: str, given: Collection[str] = ()) -> int:
+        return count_by_process(code, given=given)
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ from configs.schema import Config
 from curriculum.task import Task
 from pipeline.errors import StageError
 from pipeline.host import spans
-from pipeline.host.files import let_others_read
+from pipeline.host.files import KEPT_FOR, let_others_read
 from pipeline.messages import Completion, RolloutGroup, StepResult
 from pipeline.record.ledger import Ledger
 from pipeline.record.metrics import MetricsWriter, StepRate, log_samples
@@ -238,6 +238,9 @@ class BaselineAccount(TrainerCallback):
             num_tokens=trained.num_tokens,
         )
         self.ledger.commit_step(result, [group.draw_id for group in batch.groups], {})
+        output = self.config.output
+        if output.text_steps is not None and batch.step % output.save_steps == 0:
+            self.ledger.forget_texts(batch.step, output.text_steps)
         if batch.step % self.config.output.logging_steps == 0:
             assert self._metrics is not None, "a step was trained before training began"
             self._metrics.log(batch.step, metrics)
@@ -285,4 +288,7 @@ class StepCheckpoints(TrainerCallback):
         let_others_read(folder)
         self._saved.append(folder)
         while len(self._saved) > self.limit:
-            shutil.rmtree(self._saved.pop(0), ignore_errors=True)
+            oldest = self._saved.pop(0)
+            # Another run may rest on it.
+            if not (oldest / KEPT_FOR).exists():
+                shutil.rmtree(oldest, ignore_errors=True)

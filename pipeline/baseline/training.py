@@ -66,6 +66,8 @@ def train(job: TrainingJob) -> Trained:
             trust = config.model.trust_remote_code
             tokenizer = load_tokenizer(job.model, trust_remote_code=trust)
             base = load_model(job.model, dtype=torch.float32, trust_remote_code=trust)
+            # TRL seeds later, when adapters have been drawn.
+            torch.manual_seed(config.training.seed)
             model = get_peft_model(base, peft_settings(base, config.lora)) if config.lora.enabled else base
             own_end_ids = model.generation_config.eos_token_id
             end_ids = end_token_ids(tokenizer, own_end_ids)

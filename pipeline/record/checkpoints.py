@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 
 STATE_FILE = "state.json"
+_OF_MODEL = (STATE_FILE, "config.json", "adapter_config.json")
 TRAINER_FILE = "trainer.pt"
 _NAME = re.compile(r"step-(\d+)")
 _TEMPORARY = ".partial-"
@@ -199,8 +200,8 @@ def keep_for(run_dir: Path, model: Path) -> Path | None:
     """
     for folder in (model, *model.parents):
         is_own = folder.parent == (run_dir / "checkpoints").resolve()
-        # By its state: the folder of the checkpoints may be a link to another name.
-        is_checkpoint = _NAME.fullmatch(folder.name) and (folder / STATE_FILE).is_file()
+        # By its files, of which the baseline's have no state: the checkpoints' folder may be a link.
+        is_checkpoint = _NAME.fullmatch(folder.name) and any((folder / name).is_file() for name in _OF_MODEL)
         if is_checkpoint and not is_own:
             try:
                 with (folder / KEPT_FOR).open("a+", encoding="utf-8") as file:

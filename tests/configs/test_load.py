@@ -12,6 +12,7 @@ from pydantic import BaseModel
 import configs
 from configs.errors import ConfigError
 from configs.evaluation_options import EvaluationOptions
+from configs.finished import load_finished
 from configs.load import MODES, Resolved, load_config, profiles, render, resolve
 from configs.schema import Config
 from configs.yaml_text import dump_value, parse_value
@@ -102,6 +103,30 @@ def test_a_preset_over_a_file_that_names_all_it_sets_counts_and_one_over_a_short
     short.write_text("rewards: {weights: {lint: 0.25}}", encoding="utf-8")
     weights = resolve(short, None, ["rewards.preset=tests_only"]).config.rewards.weights
     assert (weights.lint, weights.tests) == (0.25, 1.0)
+
+
+def test_custom_rewards_over_a_file_bring_their_weights_of_one(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(render(load_config(overrides=["rewards.custom=[a:f]"])))
+    for custom, weights in (("[a:f, b:g]", [1.0, 1.0]), ("[]", []), ("[b:g]", [1.0])):
+        assert load_config(file, overrides=[f"rewards.custom={custom}"]).rewards.custom_weights == weights
+    file.write_text(render(load_config(overrides=["rewards.custom=[a:f]", "rewards.custom_weights=[0.5]"])))
+    with pytest.raises(ConfigError, match="one weight for each of the 2"):
+        load_config(file, overrides=["rewards.custom=[a:f, b:g]"])
+
+
+def test_a_run_that_had_another_preset_before_had_its_own_values_beside_it(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    before = load_config(overrides=["rewards.tests=all", "rewards.weights.lint=0"])
+    after = ["rewards.tests=all", "rewards.weights.lint=0", "rewards.preset=tests_only"]
+    file.write_text(render(load_config(overrides=after)))
+    changed = {
+        f"rewards.weights.{name}": value
+        for name, value in before.rewards.weights.model_dump().items()
+        if value != load_config(file).rewards.weights.model_dump()[name]
+    }
+    found = load_finished(file, {"rewards.preset": "default", **changed})
+    assert found.rewards == before.rewards
 
 
 def test_a_preset_of_the_rewards_is_shown_with_the_weights_it_stands_for(tmp_path: Path) -> None:

@@ -103,8 +103,16 @@ def test_a_fault_of_the_sandbox_is_not_kept_as_a_verdict_on_the_reference() -> N
     fault = timed_run(0.0, Outcome.INFRA_ERROR)
     sandbox = ScriptedSandbox(fault, timed_run(0.2, Outcome.TIMEOUT_WALL), fault, *[timed_run(0.2)] * 3)
     times = ReferenceTimes(sandbox, ExecutionConfig())
-    assert times.cpu_s(make_task()) is None
+    with pytest.raises(ValueError, match="its reference could not be timed"):
+        times.cpu_s(make_task())
     assert times.cpu_s(make_task()) == 0.2
+
+
+def test_a_reference_that_is_too_slow_here_took_all_the_time_there_is() -> None:
+    slow = [timed_run(2.0, Outcome.TIMEOUT_CPU), timed_run(1.0, Outcome.TIMEOUT_WALL)]
+    sandbox = ScriptedSandbox(*slow, timed_run(0.1, Outcome.WRONG))
+    times = ReferenceTimes(sandbox, ExecutionConfig(timeout=2.0))
+    assert times.cpu_s(make_task()) == times.cpu_s(make_task()) == 2.0
 
 
 def test_in_the_real_sandbox_a_loop_over_millions_earns_less_than_the_formula() -> None:

@@ -91,6 +91,15 @@ def test_errors_by_example_as_in_a_process_of_its_own(name: str, checker: TypeCh
     assert min(10, alone) == expected
 
 
+def test_what_stands_before_a_program_is_known_and_its_errors_are_not_counted(checker: TypeChecker) -> None:
+    prelude = "from typing import List\n\ndef helper(x: int) -> int:\n    return str(x)\n"
+    good = "def f(x: List[int]) -> int:\n    return helper(x[0])\n"
+    bad = "def f(x: List[int]) -> str:\n    return helper(x[0])\n"
+    assert checker.count_errors(good, prelude) == 0
+    assert checker.count_errors(bad, prelude) == 1
+    assert checker.count_errors(good) >= 2
+
+
 def test_what_stops_mypy_before_it_looks_earns_nothing(checker: TypeChecker) -> None:
     code = (
         "try:\n    from . import a\nexcept ImportError:\n    pass\n\n\ndef f(x: int) -> str:\n    return x\n"
