@@ -50,6 +50,7 @@ _LOOK_S = 2.0
 _PATIENCE_S = 60.0
 # Ray gives its own servers 30 s, which no setting changes and a busy machine may not keep.
 _MAX_STARTS = 3
+_OF_A_JOB = ("RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES", "RAY_JOB_CONFIG_JSON_ENV_VAR")
 # Ray gives every node this label.
 _NODE = "ray.io/node-id"
 _CARDS = "code-grpo cards"
@@ -98,6 +99,9 @@ def _init(address: str, num_cpus: int | None) -> None:
     if address == "local":
         # A run keeps to what is free by itself; Ray would end its processes at 95 % of the machine.
         os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
+        # Those of a Ray job that this process is: its own workers are to have cards of their own.
+        for name in _OF_A_JOB:
+            os.environ.pop(name, None)
     # What ends a whole process group (a scheduler, a time limit) would end Ray's servers before the last step
     # is saved. They inherit what is blocked, as their workers do; Ray itself blocks SIGINT so.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})

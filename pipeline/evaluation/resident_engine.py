@@ -38,7 +38,15 @@ _INDIFFERENT = {
         "tensor_parallel_size",
         "cores",
         "speculation",
+        "max_num_batched_tokens",
+        "shares_gpu",
+        "sleeps",
+        "weight_timeout_s",
     )
+} | {
+    # Of a compiled engine, or of one that is not.
+    f"environment.{name}"
+    for name in ("VLLM_CACHE_ROOT", "TORCHINDUCTOR_CACHE_DIR", "TORCH_COMPILE_DISABLE")
 }
 _LENGTH = "engine.max_model_len"
 

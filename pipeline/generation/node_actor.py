@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any, NamedTuple
@@ -33,11 +34,12 @@ _CLOSE_TIMEOUT_S = 15.0
 
 
 class Arrival(NamedTuple):
-    """Where an actor came up."""
+    """Where an actor came up, and what its engine has to say; "" for nothing."""
 
     pid: int
     node_id: str
     address: str
+    note: str = ""
 
 
 class NodeActor:
@@ -61,7 +63,8 @@ class NodeActor:
 
             self._generator = await asyncio.to_thread(TransformersEngine, self._config, path, self._device)
         node_id = ray.get_runtime_context().get_node_id()
-        return Arrival(os.getpid(), node_id, ray.util.get_node_ip_address())
+        note = getattr(self._generator, "note", "")
+        return Arrival(os.getpid(), node_id, ray.util.get_node_ip_address(), note)
 
     def __getattr__(self, name: str) -> Any:
         """All else is the generator's: see pipeline.generation.generator.Generator."""
@@ -154,6 +157,8 @@ async def start_node_generator(
         actor.kill()
         raise
     name = f"generator {index} on node {arrival.address}"
+    if arrival.note:
+        print(f"note: {name}: {arrival.note}", file=sys.stderr)
     return VllmGenerator(NodeEnd(actor, arrival, store), config, name=name)
 
 

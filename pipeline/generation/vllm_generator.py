@@ -44,6 +44,7 @@ class VllmGenerator:
         self._update_timeout_s = config.runtime.weight_update_timeout_s
         self._held_up_s = held_up_s(config)
         self.pid = end.pid
+        self.note = ""  # What the engine had to say when it started.
         self._turning = asyncio.Lock()  # one way or the other
         self._is_awake, self._is_idle = asyncio.Event(), asyncio.Event()
         self._is_awake.set()
@@ -216,6 +217,7 @@ async def start_vllm_generator(
                 await (client.kill() if client.is_kept else client.close())
                 raise
             if note:
+                # Of an actor this goes to its own log: see NodeActor.start.
                 print(f"note: {note}", file=sys.stderr)
     except TimeoutError as error:
         raise GeneratorError(
@@ -225,7 +227,9 @@ async def start_vllm_generator(
         raise GeneratorLostError(f"vLLM did not start: {error}") from error
     except StageError as error:
         raise GeneratorError(f"vLLM failed to start: {error}") from error
-    return VllmGenerator(client, config)
+    generator = VllmGenerator(client, config)
+    generator.note = note or ""
+    return generator
 
 
 async def _attached(settings: EngineSettings, environment: dict[str, str], index: int) -> EngineClient | None:

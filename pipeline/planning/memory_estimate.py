@@ -37,6 +37,10 @@ _RAY = 0.5e9
 _REWARD_WORKER = 0.15e9
 # CUDA's own, in every process that uses a GPU.
 CUDA_CONTEXT = 0.5e9
+# Memory that is pinned for a card comes in powers of two.
+_PINNED = 2.0
+# Of the optimiser's state, for each parameter that is trained.
+_MOMENTS = 8.0
 # What an engine that sleeps keeps of its GPU: that, and captured graphs.
 ASLEEP = 1.5e9
 _HUB_TIMEOUT_S = 5.0
@@ -145,6 +149,7 @@ def processes(
     engine = engine_parts(config, shape, device, gpu_bytes)
     trainer = trainer_parts(config, shape, device, limit)
     is_cpu = device == "cpu"
+    sleeps = not is_cpu and may_sleep(config)
     ray = ProcessMemory(name="Ray", count=1, host={"servers": _RAY}, gpu={})
     return (
         ProcessMemory(name="driver", count=1, host={"libraries, buffer, tasks": _DRIVER}, gpu={}),
@@ -155,7 +160,7 @@ def processes(
             host={
                 "libraries": _ENGINE_LIBRARIES,
                 **(engine if is_cpu else {}),
-                **({} if is_cpu or not may_sleep(config) else {"weights, asleep": engine["weights"]}),
+                **({"weights, asleep": _PINNED * engine["weights"]} if sleeps else {}),
             },
             gpu={} if is_cpu else engine,
         ),
@@ -164,11 +169,13 @@ def processes(
             count=config.runtime.trainer_ranks,
             host={
                 "libraries": TRAINER_LIBRARIES,
-                "weights on their way to the generator": published_bytes(config, shape),
+                "weights on their way to the generator": published_bytes(config, shape)
+                * (_PINNED if _are_offered(config, device) else 1.0),
                 **(trainer if is_cpu else {}),
             },
             gpu={} if is_cpu else {"CUDA": CUDA_CONTEXT, **trainer},
         ),
+        *(() if is_cpu else (_checkpoint(config, shape),)),
         ProcessMemory(
             name="reward worker",
             count=config.acceleration.async_rewards.workers,
@@ -179,6 +186,18 @@ def processes(
             gpu={},
         ),
     )
+
+
+def _are_offered(config: Config, device: str) -> bool:
+    """Whether weights may go from card to card, by way of the host."""
+    return device != "cpu" and not config.lora.enabled and config.runtime.weight_transport != "file"
+
+
+def _checkpoint(config: Config, shape: ModelShape) -> ProcessMemory:
+    """What the first rank has on the host while it saves."""
+    num_trained = num_adapter_parameters(config, shape) if config.lora.enabled else shape.num_parameters
+    width = _MOMENTS + (4 if config.runtime.trainer_ranks > 1 else 0)
+    return ProcessMemory(name="checkpoint", count=1, host={"on its way": num_trained * width}, gpu={})
 
 
 def find_shape(model: ModelConfig) -> ModelShape | None:

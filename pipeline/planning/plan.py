@@ -78,6 +78,8 @@ def plans(run: MeasuredRun, config: Config, num_gpus: int) -> Iterator[Plan]:
     share = _share(run, config.acceleration.max_staleness)
     for num_generators in range(1, (num_gpus - 1) // size + 1):
         num_ranks = num_gpus - size * num_generators
+        # What a configuration with these settings refuses more of: see configs.schema, pipeline.host.device.
+        num_ranks = 1 if _trains_alone(config) else num_ranks
         # A step ends with its fullest rank.
         fullest = math.ceil(number / min(num_ranks, number))
         own_s = {
@@ -96,6 +98,11 @@ def plans(run: MeasuredRun, config: Config, num_gpus: int) -> Iterator[Plan]:
             own_s=own_s,
             step_s=step_time(own_s, share, run.longest_s),
         )
+
+
+def _trains_alone(config: Config) -> bool:
+    is_eight_bit = config.training.optim == "adamw_8bit"
+    return config.lora.load_in_4bit or config.model.loader == "unsloth" or is_eight_bit
 
 
 def step_time(own_s: Mapping[str, float], share: float, longest_s: float) -> float:

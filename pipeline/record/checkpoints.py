@@ -104,9 +104,10 @@ def _write_fault(error: BaseException) -> str | None:
     return str(error) if isinstance(error, SafetensorError) else None
 
 
-def load_state(folder: Path | str) -> tuple[dict[str, object], dict[str, object]]:
+def load_state(folder: Path | str, *, is_mapped: bool = False) -> tuple[dict[str, object], dict[str, object]]:
     """``(trainer_state, extra)`` of the checkpoint in ``folder``; tensors on the CPU.
 
+    ``is_mapped`` leaves them in the file until they are read: for one of several ranks, which takes a part.
     Raises ValueError when the checkpoint is not whole.
     """
     folder = Path(folder)
@@ -115,7 +116,7 @@ def load_state(folder: Path | str) -> tuple[dict[str, object], dict[str, object]
         raise ValueError(f"checkpoint {folder}: {fault}")
     import torch
 
-    trainer_state = torch.load(folder / TRAINER_FILE, map_location="cpu", weights_only=True)
+    trainer_state = torch.load(folder / TRAINER_FILE, map_location="cpu", weights_only=True, mmap=is_mapped)
     extra = json.loads((folder / STATE_FILE).read_text())
     del extra["files"]
     return trainer_state, extra

@@ -293,7 +293,7 @@ class Trainer:
                 f"checkpoint {folder}: the node of trainer rank {self._ranks.rank} does not see it: with "
                 "ranks on several nodes output.dir must be on a file system that all of them have"
             )
-        state, extra = load_state(folder)
+        state, extra = load_state(folder, is_mapped=self._ranks.num_ranks > 1)
         self._gradient.forget()
         self._load_weights(folder)
         self._weights.refresh()

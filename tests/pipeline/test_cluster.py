@@ -153,11 +153,18 @@ def test_a_ray_of_the_runs_own_does_not_end_processes_for_their_memory_and_anoth
     # What is set below goes with the test.
     monkeypatch.setenv(name, "")
     monkeypatch.delenv(name)
-    seen: dict[str, str | None] = {}
-    monkeypatch.setattr(ray, "init", lambda address, **_: seen.update({address: os.environ.get(name)}))
+    # As in a Ray job, whose drivers are to see all cards.
+    of_job = "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"
+    monkeypatch.setenv(of_job, "1")
+    seen: dict[str, tuple[str | None, ...]] = {}
+
+    def init(address: str, **_: object) -> None:
+        seen[address] = (os.environ.get(name), os.environ.get(of_job))
+
+    monkeypatch.setattr(ray, "init", init)
     for address in ("auto", "local"):
         _init(address, 1)
-    assert seen == {"auto": None, "local": "0"}
+    assert seen == {"auto": (None, "1"), "local": ("0", None)}
 
 
 def test_what_a_cluster_has_is_not_measured_by_the_drivers_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from vllm.inputs import tokens_input
 from vllm.outputs import CompletionOutput
 from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind
+from vllm.utils.import_utils import import_pynvml
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from pipeline.generation.early_abort import AnswerWatch
@@ -255,8 +256,11 @@ def shared_cache_bytes(config: VllmConfig) -> int | None:
     """The KV cache of a GPU that a trainer shares: vLLM's share of it, less weights and the work on them.
 
     That is one forward or, between two, one update. None, which has vLLM measure, where the weights are in no
-    safetensors files, or nothing would be left.
+    safetensors files, nothing would be left, or NVML does not say what the card has: of a slice of one (MIG)
+    it says what the whole card has.
     """
+    if (card_bytes := _card_bytes()) is None:
+        return None
     model, scheduler = config.model_config, config.scheduler_config
     ranks = config.parallel_config.tensor_parallel_size
     width = model.dtype.itemsize
@@ -273,9 +277,24 @@ def shared_cache_bytes(config: VllmConfig) -> int | None:
     logits = 3 * 4 * scheduler.max_num_seqs * model.get_vocab_size()
     # A tensor as it comes, and the one that takes its place; adapters are small.
     update = 0 if config.lora_config is not None else 2 * largest
-    share = config.cache_config.gpu_memory_utilization * current_platform.get_device_total_memory()
+    share = config.cache_config.gpu_memory_utilization * card_bytes
     left = int(share - weights / ranks - max(forward + logits, update) - _GPU_OVERHEAD)
     return left if weights and left > 0 else None
+
+
+def _card_bytes() -> int | None:
+    nvml = import_pynvml()
+    try:
+        nvml.nvmlInit()
+        place = current_platform.device_id_to_physical_device_id(0)
+        is_slice = bool(nvml.nvmlDeviceGetMigMode(nvml.nvmlDeviceGetHandleByIndex(place))[0])
+    # No library, no such mode, no right to ask: what is raised is as various.
+    except Exception:
+        is_slice = False
+    try:
+        return None if is_slice else int(current_platform.get_device_total_memory())
+    except nvml.NVMLError:
+        return None
 
 
 def _completion(

@@ -15,6 +15,7 @@ import torch
 from vllm.config.cache import CacheDType
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS
+from vllm.utils.import_utils import import_pynvml
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
 from configs.generation_schema import GenerationConfig
@@ -124,6 +125,21 @@ def test_the_cache_beside_a_trainer_is_what_the_models_own_weights_leave(
     # The same weights once more, in a layout that nobody loads.
     shutil.copyfile(folder / "model.safetensors", folder / "consolidated.safetensors")
     assert shared_cache_bytes(config) == left
+    # NVML does not say what a slice of a card has, or says what the whole card has.
+    nvml = import_pynvml()
+
+    def refuse() -> int:
+        raise nvml.NVMLError(nvml.NVML_ERROR_NO_PERMISSION)
+
+    for name in ("nvmlInit", "nvmlDeviceGetHandleByIndex"):
+        monkeypatch.setattr(nvml, name, lambda *_: None)
+    card.device_id_to_physical_device_id = lambda number: number
+    for mode, expected in ((0, left), (1, None)):
+        monkeypatch.setattr(nvml, "nvmlDeviceGetMigMode", lambda _, mode=mode: [mode, mode])
+        assert shared_cache_bytes(config) == expected
+    monkeypatch.setattr(nvml, "nvmlDeviceGetMigMode", lambda _: [0, 0])
+    card.get_device_total_memory = refuse
+    assert shared_cache_bytes(config) is None
 
 
 REFUSED: dict[str, tuple[str, str, list[str]]] = {

@@ -18,7 +18,14 @@ from pipeline.models.packaged import QWEN_CODER
 from pipeline.planning import dry_run
 from pipeline.planning.dry_run import Machine, chosen_limit, expected_faults, this_machine
 from pipeline.planning.memory_estimate import engine_parts, find_shape, kv_tokens, processes, read_shape
-from pipeline.training.memory import BYTES, MicroBatchLimit, ModelShape, limits, trainer_parts
+from pipeline.training.memory import (
+    BYTES,
+    MicroBatchLimit,
+    ModelShape,
+    limits,
+    num_adapter_parameters,
+    trainer_parts,
+)
 from tests.pipeline.tiny_model import make_model
 
 MEASURED = Path(__file__).parents[3] / "benchmarks" / "results" / "train_step_cpu.json"
@@ -112,6 +119,22 @@ def test_an_update_of_all_weights_is_counted_with_its_largest_tensor() -> None:
     width = BYTES[config.generation.dtype]
     assert parts["an update"] == 2 * shape.vocabulary * shape.hidden * width
     assert sum(parts.values()) == pytest.approx(80e9 * 0.22)
+
+
+@pytest.mark.usefixtures("known_models")
+def test_what_a_card_costs_the_host_is_counted() -> None:
+    """The optimiser on its way to a checkpoint, and pinned memory, which comes in powers of two."""
+    for lora in (False, True):
+        config = resolve(profile="gpu-80gb", overrides=[f"lora.enabled={lora}".lower()]).config
+        config = for_device(config, "cuda")
+        shape = shape_of(config.model)
+        every = {one.name: one.host for one in processes(config, shape, "cuda", limits(config)[0], 80e9)}
+        trained = num_adapter_parameters(config, shape) if lora else shape.num_parameters
+        assert every["checkpoint"] == {"on its way": 8 * trained}
+        asleep = every["generator"].get("weights, asleep", 0.0)
+        assert asleep in (0.0, 2 * engine_parts(config, shape, "cuda", 80e9)["weights"])
+    names = [one.name for one in processes(config, shape, "cpu", limits(config)[0])]
+    assert "checkpoint" not in names
 
 
 def test_an_fp8_cache_holds_twice_the_tokens() -> None:

@@ -84,6 +84,19 @@ def test_eight_gpus_are_split_so_that_generators_and_ranks_take_equally_long() -
     assert best.own_s["rewards"] * 1.2 < max(best.own_s["generation"], best.own_s["training"])
 
 
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"lora": {"enabled": True, "load_in_4bit": True}},
+        {"training": {"optim": "adamw_8bit"}},
+        {"model": {"loader": "unsloth"}, "lora": {"enabled": True}},
+    ],
+)
+def test_what_trains_on_one_card_alone_is_given_no_more(sections: dict[str, object]) -> None:
+    config = Config.model_validate({"acceleration": {"max_staleness": 1}, **sections})
+    assert {one.num_ranks for one in plans(RUN, config, 8)} == {1}
+
+
 @pytest.mark.parametrize("num_gpus", [8, 64, 1024])
 @pytest.mark.parametrize("max_staleness", [0, 1])
 def test_no_other_split_is_faster_than_the_plan(num_gpus: int, max_staleness: int) -> None:

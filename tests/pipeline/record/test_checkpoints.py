@@ -34,7 +34,13 @@ def test_a_checkpoint_is_a_hugging_face_folder_with_the_trainers_state(tmp_path:
     assert AutoTokenizer.from_pretrained(str(folder)).eos_token == "<eos>"
     state, extra = load_state(folder)
     assert extra == {"step": 3}
-    assert torch.equal(state["optimizer"]["moment"], torch.full((3,), 3.0))  # type: ignore[index]
+    mapped, _ = load_state(folder, is_mapped=True)
+    for found in (state, mapped):
+        assert torch.equal(found["optimizer"]["moment"], torch.full((3,), 3.0))  # type: ignore[index]
+    # What is written into it is written into no file.
+    mapped["optimizer"]["moment"].zero_()  # type: ignore[index]
+    again, _ = load_state(folder)
+    assert torch.equal(again["optimizer"]["moment"], torch.full((3,), 3.0))  # type: ignore[index]
     assert (folder / "model.safetensors").stat().st_mode & 0o777 == 0o644
 
 
