@@ -1,5 +1,5 @@
 # make train: create .venv, install, train the built-in model on the built-in tasks.
-# make test:  the same environment, the test suite. Both work on a fresh Linux machine with Python 3.11+.
+# make test:  the same environment, the test suite. Both work on a fresh Linux machine with Python 3.11 to 3.14.
 
 SHELL := /bin/bash
 PYTHON ?= python3
@@ -10,10 +10,18 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed-$(DEVICE)
 # A folder of wheels that the user has set for pip serves uv as well; otherwise PyTorch's own index does. vLLM's
 # wheels are for CUDA 13, whatever the driver would suggest.
-TORCH_SOURCE := $(if $(PIP_FIND_LINKS),--find-links "$(PIP_FIND_LINKS)",--torch-backend $(if $(filter gpu,$(DEVICE)),cu130,cpu))
-OVERRIDES := $(if $(filter cpu,$(DEVICE)),requirements/overrides-cpu.txt)
+TORCH_SOURCE := $(if $(PIP_FIND_LINKS),$(foreach folder,$(PIP_FIND_LINKS),--find-links $(folder)),--torch-backend $(if $(filter gpu,$(DEVICE)),cu130,cpu))
+# What packages ask for and nothing here uses: pycosat, of which there is source in C alone.
+OVERRIDES := requirements/overrides.txt $(if $(filter cpu,$(DEVICE)),requirements/overrides-cpu.txt)
+# An environment whose Python is gone has nothing installed, nor has one that is the other device's: vLLM's two
+# packages have the same files.
+OTHERS := $(filter-out $(INSTALLED),$(wildcard $(VENV)/.installed-*))
+ifneq ($(wildcard $(VENV)),)
+$(shell test -x $(BIN)/python || rm -f $(VENV)/.installed-*)
+endif
 TRAIN_CONFIG := --config configs/$(if $(filter gpu,$(DEVICE)),gpu,quickstart).yaml
 
+.PHONY: help install train baseline coder evaluate lint test chaos clean
 
 help:
 	@echo "make train     train the built-in model (ARGS='--max-steps 5' adds flags)"
@@ -26,13 +34,12 @@ help:
 install: $(INSTALLED)
 
 $(INSTALLED): pyproject.toml requirements/$(DEVICE).txt $(OVERRIDES)
-	@$(PYTHON) -c 'import sys; sys.exit("code-grpo needs Python 3.11 or newer, $(PYTHON) is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 15) else "code-grpo needs Python 3.11 to 3.14, $(PYTHON) is " + sys.version.split()[0] + ": set PYTHON")'
+	$(if $(OTHERS),rm -rf $(VENV))
+	@test -x $(BIN)/python || $(PYTHON) -m venv --clear $(VENV)
 	@# Debian's Python without python3-venv leaves an environment without pip.
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	@# What is installed over the other device's packages is no longer that device's.
-	@rm -f $(VENV)/.installed-*
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python $(TORCH_SOURCE) \
 		$(addprefix --override ,$(OVERRIDES)) \
 		--constraint requirements/$(DEVICE).txt --editable '.[$(DEVICE),dev]'

@@ -38,7 +38,7 @@ def not_installed(missing: ModuleNotFoundError) -> str | None:
     """What to install, where the module that is ``missing`` comes with the models; else None."""
     if (missing.name or "").partition(".")[0] not in _OF_MODELS:
         return None
-    return f"{missing.name} is not installed: models need pip install 'code-grpo[cpu]', or [gpu]"
+    return f"{missing.name} is not installed: models need the extra cpu or gpu, as `make install` has it"
 
 
 class Parser(argparse.ArgumentParser):

@@ -35,7 +35,8 @@ def why_not_cached(config: Config) -> str | None:
     """The reward for which no verdict is kept: it may come out otherwise for the same program."""
     if any(config.rewards.custom_weights):
         return "rewards.custom: what users' functions say of a program may change"
-    if config.rewards.weights.performance > 0:
+    weights = [source.weights.get("performance") for source in config.rewards.per_source.values()]
+    if config.rewards.weights.performance > 0 and 0 not in weights:
         return "rewards.weights.performance is above 0: a measurement differs from one run to the next"
     return None
 

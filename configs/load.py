@@ -150,7 +150,12 @@ def _take_custom(values: dict[str, Any], file: str, origins: dict[str, str]) -> 
     given = values.get("rewards")
     weights = given.get("custom_weights") if isinstance(given, dict) else None
     is_over = origins.get("rewards.custom", file) != file and origins.get("rewards.custom_weights") == file
-    if isinstance(given, dict) and is_over and isinstance(weights, list) and set(weights) <= {1.0}:
+    if (
+        isinstance(given, dict)
+        and is_over
+        and isinstance(weights, list)
+        and all(weight == 1.0 for weight in weights)
+    ):
         del given["custom_weights"], origins["rewards.custom_weights"]
 
 

@@ -57,7 +57,8 @@ class ReferenceTimes:
         if failed := [run.detail for run in runs if run.outcome is Outcome.INFRA_ERROR]:
             raise ValueError(f"its reference could not be timed: {failed[0]}")
         is_slow = any(run.outcome in _TOO_SLOW for run in runs)
-        self._times[key] = self._execution.timeout if is_slow else None
+        # The limit is that of each input of a whole program.
+        self._times[key] = self._execution.timeout * max(1, len(task.stdio_tests)) if is_slow else None
         return self._times[key]
 
 

@@ -76,18 +76,24 @@ class TypeChecker:
     def count_errors(self, code: str, prelude: str = "") -> int:
         """The number of type errors in ``code``, which must compile; 10 stands for 10 and more.
 
-        Those of ``prelude``, which runs before it, are none of its. Raises TypeCheckError when mypy gives no
-        verdict.
+        Names that it lacks may stand in ``prelude``, which runs before it. Raises TypeCheckError when mypy
+        gives no verdict.
         """
         neutral, num_ignores = neutralise_type_comments(code)
         num_errors = num_ignores + count_hidden(code)
         if num_errors < ERRORS_FOR_ZERO:
-            before = f"{prelude}\n" if prelude else ""
-            messages = self._ask(before + neutral)
+            messages = self._ask(neutral)
             # None: the program broke mypy. Blocked: mypy looked at nothing. Neither proves anything.
             if messages is None or is_blocking(messages):
                 return ERRORS_FOR_ZERO
-            num_errors += count_reported(messages, neutral, before.count("\n"))
+            num_reported = count_reported(messages, neutral)
+            if prelude and any(message.endswith("[name-defined]") for message in messages):
+                # Not at once: what the program has again would be an error, as mypy keeps the first of a name.
+                before = f"{prelude}\n"
+                messages = self._ask(before + neutral)
+                if messages is not None and not is_blocking(messages):
+                    num_reported = min(num_reported, count_reported(messages, neutral, before.count("\n")))
+            num_errors += num_reported
         return min(num_errors, ERRORS_FOR_ZERO)
 
     def close(self) -> None:

@@ -15,8 +15,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 _ROOT = Path(__file__).parents[1]
-REQUIREMENTS = ("cpu", "gpu", "overrides-cpu")
-PYTHONS = ("3.11", "3.12", "3.13")
+REQUIREMENTS = ("cpu", "gpu", "overrides", "overrides-cpu")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
 
 def pins(device: str) -> dict[str, str]:

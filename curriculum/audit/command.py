@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from hashlib import blake2b
+from importlib.util import find_spec
 from pathlib import Path
 from pprint import pformat
 from typing import Any
@@ -170,8 +171,9 @@ def _refuse(arguments: argparse.Namespace, folder: Path) -> None:
             f"--split: value {arguments.split!r}: cannot go with --model, whose evaluation takes no split; "
             "leave one of them out"
         )
-    if arguments.model and _evaluation() is None:
-        raise ValueError("--model: needs this project with its models: pip install 'code-grpo[train]'")
+    has_models = all(find_spec(name) for name in ("torch", "vllm"))
+    if arguments.model and (_evaluation() is None or not has_models):
+        raise ValueError("--model: needs this project with its models, as `make install` has it")
     read = {Path(name).resolve() for name in (arguments.tasks, *(arguments.against or ()))}
     for flag, value, names in (
         ("--output", str(folder), ("audit.jsonl", "audit.html")),

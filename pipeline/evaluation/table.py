@@ -22,7 +22,7 @@ from sandbox.result import Outcome
 _NUM_DETAILS = 3
 _NUM_NAMES = 8
 # Which test it was, and which line, says little of a kind of failure.
-_PLACE = re.compile(r"\b(test|call) \d+: |, line \d+$")
+_PLACE = re.compile(r"\b(test|call) \d+: |, line \d+(?=;|$)")
 
 
 def estimates(report: EvaluationReport, ks: Sequence[int]) -> dict[int, Estimate | None]:

@@ -20,6 +20,7 @@ from pipeline.models.find import local_folder
 from pipeline.models.packaged import QWEN_CODER, SMOLLM2
 from pipeline.training.memory import (
     BYTES,
+    MOMENTS,
     TRAINER_LIBRARIES,
     MicroBatchLimit,
     ModelShape,
@@ -39,8 +40,6 @@ _REWARD_WORKER = 0.15e9
 CUDA_CONTEXT = 0.5e9
 # Memory that is pinned for a card comes in powers of two.
 _PINNED = 2.0
-# Of the optimiser's state, for each parameter that is trained.
-_MOMENTS = 8.0
 # What an engine that sleeps keeps of its GPU: that, and captured graphs.
 ASLEEP = 1.5e9
 _HUB_TIMEOUT_S = 5.0
@@ -189,14 +188,16 @@ def processes(
 
 
 def _are_offered(config: Config, device: str) -> bool:
-    """Whether weights may go from card to card, by way of the host."""
-    return device != "cpu" and not config.lora.enabled and config.runtime.weight_transport != "file"
+    """Whether weights go from card to card, by way of the host."""
+    has_own_gpus = config.cluster.is_joined or config.runtime.placement == "split"
+    is_sent = config.runtime.weight_transport != "file" and config.generation.engine == "vllm"
+    return device != "cpu" and has_own_gpus and is_sent and not config.lora.enabled
 
 
 def _checkpoint(config: Config, shape: ModelShape) -> ProcessMemory:
     """What the first rank has on the host while it saves."""
     num_trained = num_adapter_parameters(config, shape) if config.lora.enabled else shape.num_parameters
-    width = _MOMENTS + (4 if config.runtime.trainer_ranks > 1 else 0)
+    width = MOMENTS[config.training.optim] + (4 if config.runtime.trainer_ranks > 1 else 0)
     return ProcessMemory(name="checkpoint", count=1, host={"on its way": num_trained * width}, gpu={})
 
 

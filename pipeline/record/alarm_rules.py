@@ -104,9 +104,9 @@ def _never_passes(rows: Sequence[Row], config: Config) -> str | None:
 
 
 def _always_passes(rows: Sequence[Row], config: Config) -> str | None:
-    rates, goes_on = _last(rows, "rollout/pass_rate"), _last(rows, "rollout/first_turn_pass_rate", 1)
-    # A pass in a later turn earns less.
-    if not rates or min(rates) < 1.0 or (goes_on and config.rollouts.turn_discount < 1.0):
+    rates = _last(rows, "rollout/pass_rate")
+    late = [row for row in rows[-WINDOW:] if row.get("rollout/first_turn_pass_rate") is not None]
+    if not rates or min(rates) < 1.0 or (late and config.rollouts.turn_discount < 1.0):
         return None
     return "every completion passes all tests: there is nothing left to learn here; take harder tasks"
 

@@ -34,7 +34,7 @@ TRAINER_LIBRARIES = 0.75e9
 _CPU_GAPS = 0.05
 _GPU_SPARE = 0.5e9
 # The two moments of a weight; in 8 bits every 256 have a scale of 4 bytes.
-_MOMENTS = {"adamw_torch": 8.0, "adamw_8bit": 2 * (1 + 4 / 256)}
+MOMENTS = {"adamw_torch": 8.0, "adamw_8bit": 2 * (1 + 4 / 256)}
 _GIB = 2.0**30
 # Bytes of a weight in 4 bits (QLoRA): blocks of 64 share a scale, which is quantised once more.
 _NF4 = 0.516
@@ -210,7 +210,7 @@ def trainer_parts(
     training, ranks = config.training, config.runtime.trainer_ranks
     tokens = micro_batch_tokens(config, limit) if num_tokens is None else num_tokens
     width = 2 if training.bf16 else 4
-    num_parameters, moments = shape.num_parameters, _MOMENTS[training.optim]
+    num_parameters, moments = shape.num_parameters, MOMENTS[training.optim]
     if config.lora.enabled:
         num_trained = num_adapter_parameters(config, shape)
         frozen = float(num_parameters * width)

@@ -113,6 +113,9 @@ def test_custom_rewards_over_a_file_bring_their_weights_of_one(tmp_path: Path) -
     file.write_text(render(load_config(overrides=["rewards.custom=[a:f]", "rewards.custom_weights=[0.5]"])))
     with pytest.raises(ConfigError, match="one weight for each of the 2"):
         load_config(file, overrides=["rewards.custom=[a:f, b:g]"])
+    file.write_text("rewards: {custom: [a:f], custom_weights: [[0.5]]}")
+    with pytest.raises(ConfigError, match="custom_weights"):
+        load_config(file, overrides=["rewards.custom=[b:g]"])
 
 
 def test_a_run_that_had_another_preset_before_had_its_own_values_beside_it(tmp_path: Path) -> None:

@@ -98,6 +98,12 @@ def test_what_stands_before_a_program_is_known_and_its_errors_are_not_counted(ch
     assert checker.count_errors(good, prelude) == 0
     assert checker.count_errors(bad, prelude) == 1
     assert checker.count_errors(good) >= 2
+    # What a program has again, as Python lets it, is no error either.
+    again = "from typing import List\n\ndef helper(x: int) -> int:\n    return x\n\n" + good
+    assert checker.count_errors(again, prelude) == checker.count_errors(again) == 0
+    stars = "from math import *\nfrom bisect import *\n"
+    own = "import bisect\n\ndef f(x: list[int]) -> int:\n    return bisect.bisect_left(x, pow(2, 5, 7))\n"
+    assert checker.count_errors(own, stars) == 0
 
 
 def test_what_stops_mypy_before_it_looks_earns_nothing(checker: TypeChecker) -> None:
