@@ -88,7 +88,7 @@ class TypeChecker:
                 return ERRORS_FOR_ZERO
             num_reported = count_reported(messages, neutral)
             if prelude and any(message.endswith("[name-defined]") for message in messages):
-                # Not at once: what the program has again would be an error, as mypy keeps the first of a name.
+                # Not at once: what the program has again would be an error, for mypy keeps the first.
                 before = f"{prelude}\n"
                 messages = self._ask(before + neutral)
                 if messages is not None and not is_blocking(messages):
