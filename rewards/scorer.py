@@ -162,8 +162,8 @@ class Scorer:
     def _score_run(self, item: _Item, run: ExecutionResult) -> dict[str, float]:
         scores = {"tests": score_tests(run, item.rules.tests_mode), "execution": score_execution(run)}
         if self._times is not None and item.needs("performance"):
-            reference_s = self._times.cpu_s(item.task) if has_passed(run) else None
-            scores["performance"] = performance_score(run, reference_s)
+            # For a failure too: without a time none of a group can be scored, and not the failures alone.
+            scores["performance"] = performance_score(run, self._times.cpu_s(item.task))
         return scores
 
     def _syntax_failure(self, item: _Item, message: str) -> RewardResult:

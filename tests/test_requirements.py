@@ -72,3 +72,10 @@ def test_what_is_installed_for_one_device_is_installed_anew_after_the_other(tmp_
     later = (programs.parent / ".installed-cpu").stat().st_mtime + 10
     os.utime(tmp_path / "requirements" / "overrides-cpu.txt", (later, later))
     assert extras_installed("cpu") == ["cpu"]
+    # An installation that was cut off begins again, as does one whose Python is gone.
+    (programs / "uv").write_text(f'#!/bin/sh\necho "$@" >> {log}\ncase "$@" in *editable*) exit 1;; esac\n')
+    with pytest.raises(subprocess.CalledProcessError):
+        extras_installed("gpu")
+    assert "pip uninstall" in log.read_text(encoding="utf-8")
+    (programs / "uv").write_text(f'#!/bin/sh\necho "$@" >> {log}\n')
+    assert extras_installed("gpu") == ["gpu"]

@@ -189,9 +189,10 @@ def processes(
 
 def _are_offered(config: Config, device: str) -> bool:
     """Whether weights go from card to card, by way of the host."""
+    transport, engine = config.runtime.weight_transport, config.generation.engine
     has_own_gpus = config.cluster.is_joined or config.runtime.placement == "split"
-    is_sent = config.runtime.weight_transport != "file" and config.generation.engine == "vllm"
-    return device != "cpu" and has_own_gpus and is_sent and not config.lora.enabled
+    is_sent = transport == "collective" or (transport == "auto" and has_own_gpus and engine == "vllm")
+    return device != "cpu" and is_sent and not config.lora.enabled
 
 
 def _checkpoint(config: Config, shape: ModelShape) -> ProcessMemory:

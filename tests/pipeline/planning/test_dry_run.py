@@ -24,6 +24,7 @@ from pipeline.training.memory import (
     ModelShape,
     limits,
     num_adapter_parameters,
+    published_bytes,
     trainer_parts,
 )
 from tests.pipeline.tiny_model import make_model
@@ -131,6 +132,17 @@ def test_what_a_card_costs_the_host_is_counted() -> None:
         every = {one.name: one.host for one in processes(config, shape, "cuda", limits(config)[0], 80e9)}
         trained = num_adapter_parameters(config, shape) if lora else shape.num_parameters
         assert every["checkpoint"] == {"on its way": 8 * trained}
+        sent = every["trainer"]["weights on their way to the generator"]
+        assert sent == published_bytes(config, shape), "over a file"
+        for name, value in (("weight_transport", "collective"), ("placement", "split")):
+            runtime = config.runtime.model_copy(update={name: value})
+            other = config.model_copy(update={"runtime": runtime})
+            (offered,) = (
+                one.host["weights on their way to the generator"]
+                for one in processes(other, shape, "cuda", limits(config)[0], 80e9)
+                if one.name == "trainer"
+            )
+            assert offered == (sent if lora else 2 * sent)
         asleep = every["generator"].get("weights, asleep", 0.0)
         assert asleep in (0.0, 2 * engine_parts(config, shape, "cuda", 80e9)["weights"])
     names = [one.name for one in processes(config, shape, "cpu", limits(config)[0])]
