@@ -108,11 +108,6 @@ def ratios(runs: contest.Runs, name: str) -> list[float]:
 def table(result: Mapping[str, Any]) -> str:
     """Every technique in Markdown: class, source of the gain, and what it measured alone and left out."""
     runs, settings = result["runs"], result["settings"]
-    told = ", ".join(
-        f"{name} {statistics.median(run['speed']['samples_per_s'] for run in own):.2f} trained samples/s"
-        for name in (ALL, PLAIN)
-        if (own := contest.runs_of(runs, name).values())
-    )
     # Of the mode as it comes: what was run with other settings shows its figures all the same.
     pending = rows(settings["mode"], (), None)
     lines = []
@@ -122,13 +117,31 @@ def table(result: Mapping[str, Any]) -> str:
         lines.append(
             [name, technique.exactness, technique.gain, *_cells(runs, key, pending), technique.guard]
         )
-    above = (
+    head = ["technique (setting)", "exact?", "where the gain comes from", *_FIGURES, "guard"]
+    return table_text(head, lines, above=_above(result))
+
+
+def measured_table(result: Mapping[str, Any]) -> str:
+    """Those techniques alone that were measured, in Markdown."""
+    runs = result["runs"]
+    every = [[technique.name, *_cells(runs, key)] for key, technique in BY_KEY.items()]
+    lines = [line for line in every if any(line[1:])]
+    return table_text(["technique", *_FIGURES], lines, above=_above(result))
+
+
+def _above(result: Mapping[str, Any]) -> str:
+    """What was run, and how fast all and plain were."""
+    runs, settings = result["runs"], result["settings"]
+    told = ", ".join(
+        f"{name} {statistics.median(run['speed']['samples_per_s'] for run in own):.2f} trained samples/s"
+        for name in (ALL, PLAIN)
+        if (own := contest.runs_of(runs, name).values())
+    )
+    return (
         f"{settings['model']}, mode {settings['mode']}, {settings['cores']} cores of "
         f"{result['hardware']['cpu']}; {settings['steps']} steps after {settings['warmup']}: {told}."
         f"{contest.of_several_machines(runs)}"
     )
-    head = ["technique (setting)", "exact?", "where the gain comes from", *_FIGURES, "guard"]
-    return table_text(head, lines, above=above)
 
 
 def dropped_table(result: Mapping[str, Any]) -> str:

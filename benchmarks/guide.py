@@ -65,6 +65,7 @@ MEASURED: Final[Mapping[str, Callable[[dict[str, Any]], str]]] = {
     "turns": turns.table,
     "turn_speed": turn_speed.table,
     "ablation": ablation.table,
+    "ablation_coder": ablation.measured_table,
     "dropped": ablation.dropped_table,
     "curriculum": curriculum.table,
     "train_step": train_step.table,
