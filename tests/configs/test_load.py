@@ -128,6 +128,8 @@ def test_a_run_that_had_another_preset_before_had_its_own_values_beside_it(tmp_p
         for name, value in before.rewards.weights.model_dump().items()
         if value != load_config(file).rewards.weights.model_dump()[name]
     }
+    assert load_config(file).rewards.syntax_failure_reward != before.rewards.syntax_failure_reward
+    changed["rewards.syntax_failure_reward"] = before.rewards.syntax_failure_reward
     found = load_finished(file, {"rewards.preset": "default", **changed})
     assert found.rewards == before.rewards
 

@@ -55,10 +55,10 @@ class ReferenceScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beforehand:
-    """What one ruff and one mypy said of many programs, by program; others have a process of their own."""
+    """What one ruff and one mypy said of many programs, by prelude and program; others have their own."""
 
-    lint: Mapping[str, float] = field(default_factory=dict)
-    type_safety: Mapping[str, float] = field(default_factory=dict)
+    lint: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    type_safety: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
 
 NOTHING = Beforehand()
@@ -66,11 +66,17 @@ NOTHING = Beforehand()
 
 def judge_beforehand(answers: Iterable[tuple[Task, str]], rewards: RewardsConfig) -> Beforehand:
     """Show the programs in ``answers`` that can earn anything to one process of each tool."""
-    found = {(extract_code(text, task.entry_point, task.prompt), task.entry_point) for task, text in answers}
-    compiled = [(code, name) for code, name in found if _compiles(code)]
-    codes = sorted({code for code, name in compiled if name in _names_bound(parse(code).body)})
-    types = type_safety_of_all(codes) if rewards.weights.type_safety > 0 else {}
-    return Beforehand(lint=_lint_of_all(codes), type_safety=types)
+    found = {
+        (task.prelude, extract_code(text, task.entry_point, task.prompt), task.entry_point)
+        for task, text in answers
+    }
+    compiled = [one for one in found if _compiles(one[1])]
+    programs = sorted({one[:2] for one in compiled if one[2] in _names_bound(parse(one[1]).body)})
+    types = type_safety_of_all(programs) if rewards.weights.type_safety > 0 else {}
+    lint: dict[tuple[str, str], float] = {}
+    for prelude in {prelude for prelude, _ in programs}:
+        lint |= _lint_of_all(prelude, [code for before, code in programs if before == prelude])
+    return Beforehand(lint=lint, type_safety=types)
 
 
 def reference_score(
@@ -98,14 +104,14 @@ def reference_score(
         return ReferenceScore(reward=math.nan, breakdown={}, outcome=Outcome.INFRA_ERROR)
     breakdown = {
         "syntax": 1.0,
-        "lint": _lint(code, beforehand.lint) if is_answer and not makes_code(tree) else 0.0,
+        "lint": _lint(task.prelude, code, beforehand.lint) if is_answer and not makes_code(tree) else 0.0,
         "complexity": reference_complexity(code, tree) if is_answer else 0.0,
         "tests": _tests(run, rewards.tests),
         "execution": _execution(run),
     }
     if weights["type_safety"] > 0:
-        known = beforehand.type_safety.get(code)
-        score = reference_type_safety(code) if known is None and is_answer else known
+        known = beforehand.type_safety.get((task.prelude, code))
+        score = reference_type_safety(code, task.prelude) if known is None and is_answer else known
         breakdown["type_safety"] = score if score is not None and is_answer else 0.0
     reward = 0.0
     for name, score in breakdown.items():
@@ -145,15 +151,24 @@ def _names_bound(body: list[ast.stmt]) -> set[str]:
     return names
 
 
-def _lint(code: str, beforehand: Mapping[str, float]) -> float:
+def _lint(prelude: str, code: str, beforehand: Mapping[tuple[str, str], float]) -> float:
     """What was said of ``code`` beforehand, or what a process of its own says."""
-    if code in beforehand:
-        return beforehand[code]
-    return _lint_score(_ruff("--stdin-filename", "solution.py", "-", source=_encoded(code)))
+    if (prelude, code) in beforehand:
+        return beforehand[prelude, code]
+    source = _encoded(code)
+    return _lint_score(_ruff(*_defining(prelude), "--stdin-filename", "solution.py", "-", source=source))
 
 
-def _lint_of_all(codes: Iterable[str]) -> dict[str, float]:
-    """What one process says of each of ``codes``."""
+def _defining(prelude: str) -> list[str]:
+    """Tells ruff that names of ``prelude`` are there, or that any may be."""
+    names = _names_bound(parse(prelude).body)
+    if "*" in names:
+        return ["--ignore", "F821"]
+    return ["--config", f"builtins = {json.dumps(sorted(names))}"] if names else []
+
+
+def _lint_of_all(prelude: str, codes: Iterable[str]) -> dict[tuple[str, str], float]:
+    """What one process says of each of ``codes``, before which ``prelude`` runs."""
     with tempfile.TemporaryDirectory() as folder:
         paths = {code: Path(folder).resolve() / str(n) / "solution.py" for n, code in enumerate(codes)}
         if not paths:
@@ -162,9 +177,9 @@ def _lint_of_all(codes: Iterable[str]) -> dict[str, float]:
             path.parent.mkdir()
             path.write_bytes(_encoded(code))
         findings: dict[Path, list[dict[str, Any]]] = {path: [] for path in paths.values()}
-        for one in _ruff("--no-respect-gitignore", folder):
+        for one in _ruff(*_defining(prelude), "--no-respect-gitignore", folder):
             findings[Path(one["filename"])].append(one)
-    return {code: _lint_score(findings[path]) for code, path in paths.items()}
+    return {(prelude, code): _lint_score(findings[path]) for code, path in paths.items()}
 
 
 def _encoded(code: str) -> bytes:

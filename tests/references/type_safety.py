@@ -38,20 +38,34 @@ _OPERATIONS = (
 )
 
 
-def reference_type_safety(code: str) -> float:
-    """1 - errors / 10, at least 0, of ``code``, which compiles."""
-    return type_safety_of_all([code])[code]
+def reference_type_safety(code: str, prelude: str = "") -> float:
+    """1 - errors / 10, at least 0, of ``code``, which compiles and runs after ``prelude``."""
+    return type_safety_of_all([(prelude, code)])[prelude, code]
 
 
-def type_safety_of_all(codes: Iterable[str]) -> dict[str, float]:
-    """That of each of ``codes``, which one process reads; of those that stop it each has its own."""
-    trees = {code: parse(code) for code in codes}
+def type_safety_of_all(programs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], float]:
+    """That of each program behind its prelude; one process reads all, of those that stop it each has its own.
+
+    A program that lacks a name is read behind its prelude too, and the better score is its own.
+    """
+    trees = {one: parse(one[1]) for one in programs}
     scores = dict.fromkeys(trees, 0.0)
-    honest = [code for code, tree in trees.items() if not any(_is_evasive(node) for node in ast.walk(tree))]
-    programs = [_without_comments(code) for code in honest]
-    found = _mypy_all([program for program, _ in programs])
-    for code, (_, num_ignores), findings in zip(honest, programs, found, strict=True):
-        scores[code] = _score(trees[code], num_ignores, findings)
+    honest = [one for one, tree in trees.items() if not any(_is_evasive(node) for node in ast.walk(tree))]
+    stripped = {one: _without_comments(one[1]) for one in honest}
+    lacking = []
+    for one, findings in zip(honest, _mypy_all([stripped[one][0] for one in honest]), strict=True):
+        scores[one] = _score(trees[one], stripped[one][1], findings)
+        if one[0] and any(finding["code"] == "name-defined" for finding in findings):
+            lacking.append(one)
+    again = _mypy_all([f"{one[0]}\n{stripped[one][0]}" for one in lacking])
+    for one, findings in zip(lacking, again, strict=True):
+        num_before = one[0].count("\n") + 1
+        own = [
+            {**finding, "line": finding["line"] - num_before}
+            for finding in findings
+            if finding["line"] > num_before or finding["code"] == "syntax"
+        ]
+        scores[one] = max(scores[one], _score(trees[one], stripped[one][1], own))
     return scores
 
 

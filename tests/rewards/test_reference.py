@@ -192,6 +192,6 @@ def test_type_safety_is_what_a_fresh_mypy_says(completions: list[RealCompletion]
     beforehand = judge_beforehand([(one.task, one.text) for one in sample], rewards)
     assert disagreements(sample, rewards, beforehand) == []
     # One mypy read them all; alone each says the same.
-    earning = [code for code, score in beforehand.type_safety.items() if score > 0]
-    for code in (earning[len(earning) * n // 3] for n in range(3)):
-        assert reference_type_safety(code) == beforehand.type_safety[code]
+    earning = [program for program, score in beforehand.type_safety.items() if score > 0]
+    for prelude, code in (earning[len(earning) * n // 3] for n in range(3)):
+        assert reference_type_safety(code, prelude) == beforehand.type_safety[prelude, code]

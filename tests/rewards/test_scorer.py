@@ -175,7 +175,7 @@ def test_what_compiles_only_at_great_cost_ends_in_the_sandbox(sandbox: SandboxPo
 
 
 def test_what_weighs_nothing_is_not_linted(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(linter: Linter, code: str) -> int:
+    def refuse(linter: Linter, code: str, given: object) -> int:
         raise AssertionError("nobody asked for it")
 
     monkeypatch.setattr(Linter, "count_issues", refuse)
