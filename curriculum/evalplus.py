@@ -14,10 +14,10 @@ import math
 import string
 
 from curriculum.evalplus_inputs import restore_types
-from curriculum.humaneval import last_head
+from curriculum.humaneval import last_head, prelude_before
 from curriculum.record import Record
 from curriculum.task import Task
-from sandbox.job import parse_quietly, prelude_of
+from sandbox.job import parse_quietly
 
 _MAX_PROGRAM_CHARS = 4_000_000  # a frame of the sandbox
 _PARTS = ("base inputs", "base and plus inputs")
@@ -145,9 +145,7 @@ def evalplus_task(record: Record) -> Task:
     entry_point = record.identifier("entry_point")
     prompt = record.text("prompt")
     head = last_head(prompt, entry_point)
-    prelude = "" if head is None else prelude_of(prompt[:head])
-    if prelude is None:
-        raise record.error("prompt", f"must have Python, or nothing, before the head of {entry_point}()")
+    prelude = "" if head is None else prelude_before(record, prompt[:head])
     asked = prompt if head is not None else _words(record, prompt)
     # As EvalPlus does: MBPP+'s prompt is a docstring, after which the whole function follows.
     reference = prompt + record.text("canonical_solution")

@@ -50,9 +50,7 @@ def humaneval_task(record: Record) -> Task:
     head = last_head(prompt, entry_point)
     if head is None:
         raise record.error("prompt", f"must hold the head of {entry_point}()")
-    prelude = prelude_of(prompt[:head])
-    if prelude is None:
-        raise record.error("prompt", f"must have Python, or nothing, before the head of {entry_point}()")
+    prelude = prelude_before(record, prompt[:head])
     reference = prompt + record.text("canonical_solution")
     check_source, check = read_check(record, "test", prelude)
     is_mbpp = task_id.startswith(_MBPP_PREFIX)
@@ -75,6 +73,15 @@ def last_head(prompt: str, entry_point: str) -> int | None:
     """Where in ``prompt`` the last head of ``entry_point`` begins; None where there is none."""
     heads = list(re.finditer(rf"^(async )?def\s+{entry_point}\s*\(", prompt, re.MULTILINE))
     return heads[-1].start() if heads else None
+
+
+def prelude_before(record: Record, before: str) -> str:
+    """The program in ``before``, which stands before the head in ``record``; ValueError where it is prose."""
+    prelude = prelude_of(before)
+    if prelude is None:
+        name = record.identifier("entry_point")
+        raise record.error("prompt", f"must have Python, or nothing, before the head of {name}()")
+    return prelude
 
 
 def package_folder(module: str, distribution: str) -> Path:

@@ -126,7 +126,7 @@ class CallRun(Run):
             was_done = True
             reports = self.worker.stop_run(0.0)
         # Of a limit that was passed when all had answered no test is at fault.
-        self.place = "" if was_done else self.place
+        self.place = "" if was_done and failure is None else self.place
         failure = self.death(reports[0], was_done=was_done) or self.surplus() or failure
         if first is not None:
             # An end is told behind the first test that failed before it.

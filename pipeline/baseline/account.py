@@ -9,7 +9,6 @@ only, for a benchmark to measure over time: nothing can be resumed from them. De
 from __future__ import annotations
 
 import math
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,8 +28,9 @@ from configs.schema import Config
 from curriculum.task import Task
 from pipeline.errors import StageError
 from pipeline.host import spans
-from pipeline.host.files import KEPT_FOR, let_others_read
+from pipeline.host.files import let_others_read
 from pipeline.messages import Completion, RolloutGroup, StepResult
+from pipeline.record.checkpoints import remove_unless_kept
 from pipeline.record.ledger import Ledger
 from pipeline.record.metrics import MetricsWriter, StepRate, log_samples
 from pipeline.record.progress import Progress
@@ -288,7 +288,4 @@ class StepCheckpoints(TrainerCallback):
         let_others_read(folder)
         self._saved.append(folder)
         while len(self._saved) > self.limit:
-            oldest = self._saved.pop(0)
-            # Another run may rest on it.
-            if not (oldest / KEPT_FOR).exists():
-                shutil.rmtree(oldest, ignore_errors=True)
+            remove_unless_kept(self._saved.pop(0))

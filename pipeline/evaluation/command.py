@@ -14,9 +14,10 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -91,18 +92,22 @@ def run_evaluation(options: EvaluationOptions) -> int:
     folders = {name: _folder(name, flag_of[name]) for name in stems if options.samples is None}
     reports: dict[str, EvaluationReport] = {}
     with start_sandbox(execution, max(1, (os.cpu_count() or 2) // 2)) as sandbox:
+
+        @cache
+        def prepared(name: str) -> _Prepared:
+            return _prepared(options, name, folders[name], tasks, sandbox, execution, custom)
+
         # What is wrong with the second model shows before the first is sampled, for an hour or more.
         for name in folders if len(folders) > 1 else ():
             with _as_flag(flag_of[name], options.turns):
-                _prepared(options, name, folders[name], tasks, sandbox, execution, custom)
+                prepared(name)
         for name, stem in stems.items():
             if options.samples is not None:
                 report = run_async(_score_samples(samples[name], CompletionScorer(sandbox, execution)))
             else:
                 with _as_flag(flag_of[name], options.turns):
-                    report = _sample_model(
-                        options, name, folders[name], stem, tasks, sandbox, execution, custom
-                    )
+                    prepare = partial(prepared, name)
+                    report = _sample_model(options, name, folders[name], stem, tasks, custom, prepare)
             _write_files(console, options, stem, report, tasks)
             reports[name] = report
     _conclude(console, options, Path(f"{next(iter(stems.values()))}_report.json"), reports, tasks)
@@ -208,9 +213,8 @@ def _sample_model(
     folder: Path,
     stem: str,
     tasks: Sequence[Task],
-    sandbox: Executor,
-    execution: ExecutionConfig,
     custom: CustomFeedback | None,
+    prepare: Callable[[], _Prepared],
 ) -> EvaluationReport:
     """The report on one model; goes on where an earlier process ended."""
     path = _journal(stem)
@@ -233,8 +237,7 @@ def _sample_model(
         if len(kept) == num_samples * len(tasks):
             # Nothing is left to sample, for which an engine would be started.
             return make_report(kept)
-        prepared = _prepared(options, model, folder, tasks, sandbox, execution, custom)
-        return run_async(_sample_and_score(options, prepared, folder, tasks, journal))
+        return run_async(_sample_and_score(options, prepare(), folder, tasks, journal))
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,8 +185,13 @@ def cpu_threads(config: Config, num_cores: int) -> CpuThreads:
     )
 
 
+def are_apart(config: Config) -> bool:
+    """Whether generation and training are told to have hardware of their own."""
+    return config.cluster.is_joined or config.runtime.placement == "split"
+
+
 def is_shared(config: Config, device: str, num_gpus: int) -> bool:
     """Whether generation and training compete for the same cores or the same GPU."""
-    if config.cluster.is_joined or config.runtime.placement == "split":
+    if are_apart(config):
         return False
     return device == "cpu" or gpu_shares(config, num_gpus).rank < 1.0

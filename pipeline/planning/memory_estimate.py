@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from configs.schema import Config, ModelConfig
-from pipeline.host.shares import engine_share, uses_ray
+from pipeline.host.shares import are_apart, engine_share, uses_ray
 from pipeline.models.find import local_folder
 from pipeline.models.packaged import QWEN_CODER, SMOLLM2
 from pipeline.training.memory import (
@@ -111,7 +111,7 @@ def _update_bytes(config: Config, shape: ModelShape) -> float:
 def shares_gpu(config: Config) -> bool:
     """Whether a generator would be on a trainer's GPU, as far as the settings tell: there may be one only."""
     is_whole = config.generation.tensor_parallel_size == 1
-    return is_whole and not config.cluster.is_joined and config.runtime.placement != "split"
+    return is_whole and not are_apart(config)
 
 
 def may_sleep(config: Config) -> bool:
@@ -190,8 +190,7 @@ def processes(
 def _are_offered(config: Config, device: str) -> bool:
     """Whether weights go from card to card, by way of the host."""
     transport, engine = config.runtime.weight_transport, config.generation.engine
-    has_own_gpus = config.cluster.is_joined or config.runtime.placement == "split"
-    is_sent = transport == "collective" or (transport == "auto" and has_own_gpus and engine == "vllm")
+    is_sent = transport == "collective" or (transport == "auto" and are_apart(config) and engine == "vllm")
     return device != "cpu" and is_sent and not config.lora.enabled
 
 

@@ -187,10 +187,15 @@ def prune_checkpoints(
     if len(whole) > save_total_limit:
         oldest_kept = whole[-save_total_limit]
         for folder in folders[: folders.index(oldest_kept)]:
-            if not (folder / KEPT_FOR).exists():
-                shutil.rmtree(folder, ignore_errors=True)
+            remove_unless_kept(folder)
     for partial in (run_dir / "checkpoints").glob(f"{_TEMPORARY}*"):
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def remove_unless_kept(folder: Path) -> None:
+    """Remove a checkpoint, but for one that another run rests on (``keep_for``)."""
+    if not (folder / KEPT_FOR).exists():
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def keep_for(run_dir: Path, model: Path) -> Path | None:
