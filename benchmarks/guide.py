@@ -5,7 +5,7 @@
 
 A table stands between ``<!-- table: NAME -->`` and ``<!-- end of table -->``; what is between them is written
 by this program alone: what a benchmark measured, from benchmarks/results/NAME_cpu.json, for the battery from
-gpu.json (without a result one line that says so), or what follows from the code. Measures nothing.
+gpu.json, or what follows from the code. Measures nothing.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def written(text: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the documents, or check them; 2 for one whose markers are wrong."""
+    """Write the documents, or check them; 2 for one with a wrong marker or without its result."""
     parser = make_parser(__doc__, prints_result=False)
     parser.add_argument("--check", action="store_true", help="write nothing")
     is_checked = parser.parse_args(arguments).check
@@ -138,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         before = document.read_text(encoding="utf-8")
         try:
             after = written(before)
-        except ValueError as error:
+        except (ValueError, FileNotFoundError) as error:
             print(f"error: {document.name}: {error}", file=sys.stderr)
             return 2
         if is_checked:

@@ -4,15 +4,15 @@
     python -m benchmarks.modes --cores 2 --repeats 2 --curve    # and the time to a held-out pass rate
 
 The baseline is ``train_code_grpo``: TRL's own trainer on the same model, tasks, rewards, sampling and batch;
-it generates with Transformers, and with TRL's own vLLM where --only names "baseline-vllm" too.
-Every run is the command that users type with its default number of steps, in processes of its own, held to
-the same cores; contenders take turns, in the other direction in every other repeat. Not counted are the first
---warmup steps and as many of the last as a run works ahead. The trial of a run that shares its cores takes 8
-to 12 steps where it finds the stages faster in turn, which is inside the warm-up, and up to 19 where it looks
-at both at once a second time. With --curve its checkpoints are measured when it is over, all by the same
-command, so that no contender's clock holds a measurement; the time is that since its training began. How a
-contest is interrupted and gone on with says benchmarks.whole_runs.contest; benchmarks.quality takes the runs
-that --keep leaves.
+it generates with Transformers, and with TRL's own vLLM where --only names "baseline-vllm" too. Every run is
+the command that users type with its default number of steps, in processes of its own, held to the same cores;
+contenders take turns, in the other direction in every other repeat. Not counted are the first --warmup steps
+and, of a run that works ahead, one more of the last than it does. The trial of a run that shares its cores
+takes 8 to 12 steps where it finds the stages faster in turn, which is inside the warm-up, and up to 19 where
+it looks at both at once a second time. With --curve its checkpoints are measured when it is over, all by the
+same command, so that no contender's clock holds a measurement; the time is that since its training began. How
+a contest is interrupted and gone on with says benchmarks.whole_runs.contest; benchmarks.quality takes the
+runs that --keep leaves.
 """
 
 from __future__ import annotations

@@ -3,11 +3,12 @@
     python -m benchmarks.quality --cores 2 --seeds 0 1 2
 
 Every run is the command that users type, with the settings that they get and the same number of steps, so of
-completions; one process does all the measuring afterwards, with the same tasks, samples and seed for all. The
-base model is measured once. Differences are to the baseline, paired by task: each side's pass rate of a task
-is its mean over the seeds. Their 95 % intervals are percentile bootstraps over tasks and seeds together (of
-each side's seeds apart: a seed does not make two trainers alike). Runs that benchmarks.modes left with --keep
-are taken as they are; benchmarks.whole_runs.contest says how a contest is interrupted and gone on with.
+completions; one command measures each when its run is over, with the same tasks, samples and seed for all.
+The base model is measured once. Differences are to the baseline, paired by task: each side's pass rate of a
+task is its mean over the seeds. Their 95 % intervals are percentile bootstraps over tasks and seeds together
+(of each side's seeds apart: a seed does not make two trainers alike). Runs that benchmarks.modes left with
+--keep are taken as they are; benchmarks.whole_runs.contest says how a contest is interrupted and gone on
+with.
 """
 
 from __future__ import annotations

@@ -102,8 +102,8 @@ class AccelerationConfig(Section):
     )
     stream_steps: bool = Field(
         default=True,
-        description="train on the groups of a step as they come (exact); off, and always with "
-        "grpo.scale_rewards batch or grpo.loss_type bnpo, when all are there",
+        description="train on the groups of a step as they come (exact); off, where the stages run in turn, "
+        "and with grpo.scale_rewards batch or grpo.loss_type bnpo, when all are there",
     )
     skip_zero_advantages: bool = Field(
         default=True,

@@ -14,6 +14,12 @@ def why_not_streamed(config: Config) -> str | None:
     return None
 
 
+def can_overlap(config: Config) -> bool:
+    """Whether anything could run beside the trainer: a later step, or the rest of its own."""
+    acceleration = config.acceleration
+    return acceleration.max_staleness > 0 or (acceleration.stream_steps and why_not_streamed(config) is None)
+
+
 # A trial of overlap costs a few steps in the slower order: not worth it in a shorter run.
 LEAST_TRIAL_STEPS = 20
 
@@ -22,8 +28,8 @@ def why_no_overlap_trial(config: Config) -> str | None:
     """The setting for which a run has nothing to try out about overlap, whatever its hardware."""
     if config.runtime.placement != "auto":
         return f"runtime.placement: {config.runtime.placement} is a choice of the user's"
-    if config.acceleration.max_staleness == 0 and not config.acceleration.stream_steps:
-        return "nothing overlaps: acceleration.max_staleness is 0 and stream_steps off"
+    if not can_overlap(config):
+        return "nothing overlaps: acceleration.max_staleness is 0 and steps are not streamed"
     if config.cluster.is_joined:
         return "on a cluster the stages have hardware of their own"
     if config.training.max_steps < LEAST_TRIAL_STEPS:
@@ -81,6 +87,8 @@ def why_not_quantised(config: Config) -> str | None:
     if (why := needs_vllm(config)) is not None:
         return why
     generation = config.generation
+    if config.cluster.is_joined and generation.quantization == "auto":
+        return "on a cluster what its nodes have is not known: generation.quantization names it"
     is_compiled = generation.enforce_eager is False
     if config.runtime.device == "cpu" and generation.quantization == "auto" and is_compiled:
         return "generation.enforce_eager is false: what is compiled cannot leave int8"

@@ -30,13 +30,18 @@ class GenerationConfig(Section):
     temperature: PositiveFloat = Field(default=1.0, description="sampling temperature")
     top_p: PositiveFraction = Field(default=1.0, description="nucleus sampling")
     top_k: NonNegativeInt = Field(default=0, description="top-k sampling; 0 turns it off")
-    max_prompt_length: PositiveInt = Field(default=512, description="longer prompts are refused")
+    max_prompt_length: PositiveInt = Field(
+        default=512, description="longer prompts are refused, or left out (dataset.overlong_prompts)"
+    )
     max_completion_length: PositiveInt = Field(default=128, description="tokens per completion")
     assistant_prefill: str = Field(
         default="```python\n",
         description="text that opens the answer, as if the model had written it; may be empty",
     )
-    stop_at_code_fence: bool = Field(default=True, description="end a completion at its closing code fence")
+    stop_at_code_fence: bool = Field(
+        default=True,
+        description="end a completion at its closing code fence, where assistant_prefill opens one",
+    )
     max_num_seqs: PositiveInt = Field(default=64, description="sequences the engine runs at once")
     enforce_eager: bool | None = Field(
         default=None,
@@ -46,8 +51,8 @@ class GenerationConfig(Section):
     kv_cache_gb: PositiveFloat = Field(default=1.0, description="KV cache on CPU, in GiB")
     max_num_batched_tokens: PositiveInt | None = Field(
         default=None,
-        description="tokens that the engine reads in one forward, prompts included; null: 8192 on a GPU, "
-        "vLLM's own choice on a CPU",
+        description="tokens that the engine reads in one forward, prompts included, at least one (and its "
+        "draft) for each of max_num_seqs; null: 8192 on a GPU, vLLM's own choice on a CPU",
     )
     gpu_memory_utilization: PositiveFraction | None = Field(
         default=None,
@@ -61,15 +66,16 @@ class GenerationConfig(Section):
     )
     dtype: Literal["auto", "bfloat16", "float32", "float16"] = Field(
         default="auto",
-        description="engine weights; auto: bfloat16 where there are instructions for it, else float32 on a "
-        "CPU and float16 on a GPU",
+        description="engine weights; auto: bfloat16 where there are instructions for it and on a cluster, "
+        "else float32 on a CPU and float16 on a GPU",
     )
     quantization: Literal["none", "auto", "int8", "fp8", "fp8_per_tensor", "fp8_per_block"] = Field(
         default="none",
         description="engine weights in 8 bits, quantised at the start and at every update: int8, on a CPU, "
         "and fp8 have a scale for each row, the others one for a matrix or a block; fp8 needs a GPU of "
-        "compute capability 8.9 or more; auto: fp8 there, int8 on a CPU with AVX-512 VNNI, else none; a run "
-        "leaves int8 where train/mismatch_kl says so and neither top_p nor top_k explains it",
+        "compute capability 8.9 or more; auto: fp8 there, int8 on a CPU with AVX-512 VNNI, else, and on a "
+        "cluster, none; a run leaves int8 where train/mismatch_kl says so and neither top_p nor top_k "
+        "explains it",
     )
     kv_cache_dtype: Literal["auto", "bfloat16", "float16", "fp8", "fp8_e4m3", "fp8_e5m2"] = Field(
         default="auto",

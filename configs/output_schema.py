@@ -53,7 +53,7 @@ class OutputConfig(Section):
         default=None,
         description="hub id, as OWNER/NAME, that the trained model is uploaded to; default: none",
     )
-    hub_private: bool = Field(default=True, description="make the repository of push_to_hub private")
+    hub_private: bool = Field(default=True, description="a repository that push_to_hub makes is private")
 
     def _problems(self) -> list[Problem]:
         names = self.report_to

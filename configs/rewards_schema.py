@@ -36,7 +36,10 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 
 
 class RewardWeights(Section):
-    """Weights of the rubric; a completion's reward is their weighted sum. What weighs 0 is not run."""
+    """Weights of the rubric; a completion's reward is their weighted sum.
+
+    Lint, type safety and performance are not computed where they weigh 0; tests are, unless execution is off.
+    """
 
     tests: NonNegativeFloat = Field(default=0.50, description="share of tests passed")
     execution: NonNegativeFloat = Field(

@@ -137,9 +137,9 @@ class RuntimeConfig(Section):
     )
     placement: Literal["auto", "colocated", "split"] = Field(
         default="auto",
-        description="split: generators and trainer have GPUs (on a CPU: cores) of their own; colocated: they "
-        "share them; auto: split where there are GPUs enough, otherwise shared, at once or in turn, as the "
-        "first steps show to be faster",
+        description="split: generators and trainer have GPUs of their own (a CPU: half of the threads each); "
+        "colocated: they share them; auto: split where there are GPUs enough, otherwise shared, at once or, "
+        "from 20 steps on, in turn, as the first steps show to be faster",
     )
     weight_transport: Literal["auto", "file", "collective"] = Field(
         default="auto",
@@ -167,7 +167,7 @@ class RuntimeConfig(Section):
         default=False, description="leave the generators running when the run ends, for a run with attach"
     )
     attach: bool = Field(
-        default=False, description="use the generators that a run with keep_alive left, if all settings match"
+        default=False, description="use the generators that a run with keep_alive left, if theirs match"
     )
     startup_timeout_s: PositiveFloat = Field(
         default=600.0, description="for a process to be ready; an engine that is compiled takes minutes"
@@ -178,7 +178,7 @@ class RuntimeConfig(Section):
         "before it",
     )
     reward_timeout_s: PositiveFloat | None = Field(
-        default=None, description="for one score; default: the longest that the limits of execution allow"
+        default=None, description="for one score; default: twice what the limits of execution allow, and more"
     )
     train_step_timeout_s: PositiveFloat = Field(default=900.0, description="for one optimiser step")
     weight_update_timeout_s: PositiveFloat = Field(

@@ -171,7 +171,7 @@ TECHNIQUES: Final = (
         exactness="rounds",
         off={"training.bf16": False},
         on={"training.bf16": True},
-        gain="forward and backward in bf16; weights, gradient sums and optimiser stay fp32",
+        gain="forward and backward in bf16; trained weights, gradient sums and optimiser stay fp32",
         proof="tests/pipeline/training/test_precision.py::test_gradients_of_the_bf16_copy_are_summed_in_fp32",
         guard="off by itself where the processor has no bf16 instructions",
     ),

@@ -31,7 +31,8 @@ class TrainingConfig(Section):
 
     learning_rate: PositiveFloat = Field(
         default=3e-5,
-        description="peak; the default suits the built-in 135M model, larger ones want 1e-6 to 5e-6",
+        description="peak; the default suits the built-in 135M model, larger ones want 1e-6 to 5e-6, "
+        "adapters 1e-5 to 1e-4",
     )
     max_steps: PositiveInt = Field(default=36, description="optimiser steps")
     lr_scheduler_type: Literal["constant", "linear", "cosine"] = Field(
@@ -53,8 +54,9 @@ class TrainingConfig(Section):
     )
     bf16: bool | None = Field(
         default=None,
-        description="forward and backward in bf16; the weights and the optimiser stay fp32; null: where the "
-        "processor or GPU has instructions for bf16, without which it is several times slower than fp32",
+        description="forward and backward in bf16; trained weights and optimiser stay fp32; null: where the "
+        "processor or GPU has instructions for bf16, without which it is several times slower than fp32, and "
+        "on a cluster",
     )
     optim: Literal["adamw_torch", "adamw_8bit"] = Field(
         default="adamw_torch",

@@ -76,6 +76,7 @@ def _run(name: str, argv: Sequence[str] | None, command: Callable[[argparse.Name
 
 
 def _train_accelerated(arguments: argparse.Namespace) -> int:
+    refuse_idle(given_flags(arguments, "train_accelerated"))
     _refuse_beside_actions(arguments)
     if arguments.stop_resident:
         from pipeline.generation.resident import stop_all
@@ -184,9 +185,7 @@ def _refuse_beside(action: str, useless: Mapping[str, str], given: Collection[st
 
 
 def _refuse_useless_flags(arguments: argparse.Namespace) -> None:
-    flags = given_flags(arguments, "train_accelerated")
-    given = {flag.name for flag in flags}
-    refuse_idle(flags)
+    given = {flag.name for flag in given_flags(arguments, "train_accelerated")}
     if "--resume" in given:
         useless = {"--run-name": "the run keeps its folder"}
         if arguments.resume != LATEST:

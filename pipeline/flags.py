@@ -204,7 +204,7 @@ _EVALUATION = (
     Flag("--timeout S", "timeout", "CPU seconds of a sample's run; default: 2"),
     Flag("-k K ...", "ks", "report pass@K; may be repeated; default: 1, and N if it is larger"),
     Flag("--samples FILE", "samples", "score these samples instead of sampling"),
-    Flag("--output FILE", "output", "write samples and verdicts there"),
+    Flag("--output FILE", "output", "write samples there, verdicts and figures beside it"),
     Flag("--limit N", "limit", "only the first N tasks"),
     Flag(
         "--module NAME ...",
@@ -234,8 +234,8 @@ _SAMPLING = (
     Flag(
         "--feedback KIND",
         "feedback",
-        "public (default): the verdict, and what the prompt's own examples give; verdict: how the program "
-        "failed; full: and the first test that failed",
+        "public (default): the verdict, and what the first of the prompt's examples that fails gives; "
+        "verdict: how the program failed; full: and the first test that failed",
         needs="--turns",
     ),
     Flag(
@@ -246,7 +246,7 @@ _SAMPLING = (
     ),
     Flag("--engine ENGINE", "engine", "vllm (default) or transformers"),
     Flag("--trust-remote-code", "trust_remote_code", "run the code that comes with the model"),
-    Flag("--seed N", "seed", "default: 0; without effect with vLLM on a CPU"),
+    Flag("--seed N", "seed", "default: 0; with vLLM on a CPU that of the engine, no two runs draw alike"),
     Flag("--keep-alive", "keep_alive", _KEEP_ALIVE),
     Flag(
         "--attach",

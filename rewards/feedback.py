@@ -53,16 +53,16 @@ def refuse_feedback(kind: str, tasks: Sequence[Task], setting: str) -> None:
     """Raise ValueError, by the name of ``setting``, where ``kind`` tells of no task more than another kind.
 
     That is "public" where no prompt shows an example, and "full" where no task has a test to tell and one
-    more to judge by.
+    more to judge by that its prompt does not show.
     """
     if kind == "public" and not any(map(shows_examples, tasks)):
         raise ValueError(
             f'{setting}: value "public": no prompt of these tasks shows an example; set it to verdict'
         )
-    if kind == "full" and all(len(_tests(task)) < 2 for task in tasks):
+    if kind == "full" and all(_num_hidden(task) < 2 for task in tasks):
         raise ValueError(
-            f'{setting}: value "full": none of these tasks has several tests that could be told one by one; '
-            "set it to public or verdict"
+            f'{setting}: value "full": none of these tasks has several tests, beside those that the prompt '
+            "shows, that could be told one by one; set it to public or verdict"
         )
 
 
@@ -182,6 +182,15 @@ def _told(kind: str, task: Task, result: RewardResult) -> int | None:
     # What the prompt shows anyway is nothing to judge by alone.
     is_last = all(_asked(test) == asked or _shows(task, test) for test in tests)
     return None if is_last or _shows(task, tests[index]) else index
+
+
+def _num_hidden(task: Task) -> int:
+    """How many tests, counted once for the same arguments, the prompt does not show."""
+    hidden: list[object] = []
+    for test in _tests(task):
+        if not _shows(task, test) and _asked(test) not in hidden:
+            hidden.append(_asked(test))
+    return len(hidden)
 
 
 def _asked(test: CallTest | StdioTest) -> object:

@@ -116,7 +116,7 @@ REMEDIES: Final[Mapping[str, tuple[str, ...]]] = {
 
 LEVELS: Final = {
     "L3": "namespaces, Landlock, system-call filter, resource limits",
-    "L2": "Landlock, system-call filter, resource limits",
+    "L2": "Landlock or a mount namespace, system-call filter, resource limits",
     "L1": "system-call filter, resource limits; no file can be opened, so no late imports",
     "L0": "a wall that all else rests on is missing: model code could get out",
 }

@@ -37,8 +37,8 @@ class Walls:
     def level(self) -> str:
         """Name the level.
 
-        L3: namespaces, Landlock, system-call filter, rlimits. L2: the last three. L1: system-call
-        filter (no file can be opened) and rlimits. L0: less than that.
+        L3: namespaces, Landlock, system-call filter, rlimits. L2: the last two, and Landlock or a mount
+        namespace. L1: system-call filter (no file can be opened) and rlimits. L0: less than that.
         """
         if not (self.rlimits and self.calls and self.files):
             return "L0"

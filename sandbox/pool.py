@@ -10,6 +10,7 @@ import queue
 import threading
 from typing import Final, Protocol
 
+from sandbox.advice import refusal
 from sandbox.execution import execute
 from sandbox.result import ExecutionRequest, ExecutionResult, Outcome
 from sandbox.worker import SandboxError, Worker
@@ -82,10 +83,7 @@ class SandboxPool:
         self.walls = min(workers, key=lambda worker: worker.level).walls
         if self.level not in SAFE_LEVELS and not allow_unsafe:
             self.close()
-            raise SandboxError(
-                f"this host gives the sandbox level {self.level} only, and model code runs at L2 or better; "
-                "`python -m sandbox selftest` says what is missing and how to get it"
-            )
+            raise SandboxError(refusal(self.walls, "execution.allow_unsafe: true, or --allow-unsafe"))
         for worker in workers:
             self._free.put(worker)
 

@@ -1,1 +1,1 @@
-"""Three orders of the same work, run by the real loops over stages that sleep for recorded costs."""
+"""Four orders of the same work, run by the real loops over stages that sleep for recorded costs."""

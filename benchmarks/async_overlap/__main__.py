@@ -1,4 +1,4 @@
-"""How near steps come to the time of their slowest stage alone, in three orders of the same work.
+"""How near steps come to the time of their slowest stage alone, in four orders of the same work.
 
     python -m benchmarks.async_overlap --output benchmarks/results/async_overlap_cpu.json
 

@@ -66,11 +66,12 @@ def check_gradients(job: StepJob, variants: list[Variant], inputs: StepInputs) -
     Every variant is computed in fp32, also one that runs in bf16, whose rounded gradient is compared in
     ``rounded``: rounding is what bf16 is, a wrong loss weight is not.
     """
-    expected = gradients_of(job, VARIANTS["plain"], inputs)
+    plain = _in_fp32(VARIANTS["plain"])
+    expected = gradients_of(job, plain, inputs)
     norm = norm_of(expected)
     assert norm > 0, "the batch has no signal: nothing can be compared on it"
     errors: dict[str, dict[str, float]] = {}
-    known = {_key(VARIANTS["plain"]): 0.0}
+    known = {_key(plain): 0.0}
     for variant in variants:
         exact = _in_fp32(variant)
         if (key := _key(exact)) not in known:
@@ -124,7 +125,8 @@ def _timed_step(trainer: Trainer, inputs: StepInputs) -> float:
 
 def _in_fp32(variant: Variant) -> Variant:
     settings = copy.deepcopy(variant.settings)
-    settings["training"]["bf16"] = False
+    # Neither bf16 nor, on a GPU, products in TF32.
+    settings["training"] |= {"bf16": False, "tf32": False}
     return replace(variant, settings=settings, trl_weights=variant.trl_weights and "float32")
 
 

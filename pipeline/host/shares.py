@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from configs.conditions import can_overlap
 from configs.schema import Config
 from pipeline.host.device import num_gpus
 
@@ -85,10 +86,7 @@ def sleeps(config: Config, device: str, num_gpus: int) -> bool:
 
 def takes_turns(config: Config) -> bool:
     """Whether an engine that ``sleeps`` does so in every step: then the two never hold memory at once."""
-    acceleration = config.acceleration
-    # Without either nothing could run beside the trainer.
-    has_choice = acceleration.max_staleness > 0 or acceleration.stream_steps
-    return config.generation.sleep_while_training is True or not has_choice
+    return config.generation.sleep_while_training is True or not can_overlap(config)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import importlib.util
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,17 @@ ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetens
 PEFT_PREFIX, A_END, B_END = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
 _WRITES = re.compile("CausalLM|LMHead|ForConditionalGeneration")
 _CONTEXTS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
+# Models that change their logits after the output head; the loss reads the head's own.
+_LOGIT_TRANSFORMS = (
+    "final_logit_softcapping",
+    "logit_scale",
+    "logits_scaling",
+    "output_multiplier",
+    "lm_head_multiplier",
+    "logits_soft_cap",
+    "output_logit_soft_cap",
+    "logits_mup_width_multiplier",
+)
 # Architectures whose weights cannot be compared with what an engine holds of them.
 _REARRANGED = ("bloom", "falcon", "gpt2", "gpt_neox", "phi")
 # Where Transformers lists its kinds of models: the second since version 5.
@@ -114,6 +125,20 @@ def experts_of(config: Mapping[str, Any]) -> str | None:
     return next((f"{name} = {config[name]}" for name in names if config.get(name)), None)
 
 
+def refuse_logit_transforms(value_of: Callable[[str], object], where: str) -> None:
+    """Raise ValueError for a model whose logits are not what its output head returns.
+
+    ``value_of`` gives a field of its configuration, None where there is none; ``where`` names that.
+    """
+    for name in _LOGIT_TRANSFORMS:
+        value = value_of(name)
+        if value is not None and value != 1.0:
+            raise ValueError(
+                f"model.name: {where} has {name} = {value}: models that change their logits after "
+                "the output head are not trained; choose another model"
+            )
+
+
 def mlp_width(config: Mapping[str, Any]) -> int:
     """The width of the MLPs of ``config``, whatever its architecture calls it."""
     names = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size")
@@ -136,10 +161,9 @@ def refuse_misfit(config: Config, folder: Path, device: str) -> None:
         raise ValueError(
             f"model.name: {file} has {found}: mixtures of experts are not supported; choose a dense model"
         )
-    is_merged = config.lora.enabled and (device == "cpu" or generation.engine == "transformers")
-    if (is_merged or config.runtime.keep_alive) and not weight_files(folder):
+    if (config.lora.enabled or config.runtime.keep_alive) and not weight_files(folder):
         raise ValueError(
-            f"model.name: {folder} holds no safetensors, from which adapters are added to its weights and a "
+            f"model.name: {folder} holds no safetensors, which adapters (lora.enabled) are laid on and a "
             "resident engine (runtime.keep_alive) begins anew: load it with Transformers, and save it again"
         )
     longest = max_engine_length(config)
@@ -161,13 +185,14 @@ def refuse_misfit(config: Config, folder: Path, device: str) -> None:
 
 
 def refuse_untrainable(config: Config, folder: Path) -> None:
-    """Raise ValueError where weights that are trained could not be brought to an engine of this model.
+    """Raise ValueError where the model in ``folder`` could not be trained, or not brought to an engine of it.
 
-    That is, besides ``refuse_unfit_weights``: vLLM holds them in another order, or under other names than a
-    trainer publishes, such as those of models of pictures.
+    That is, besides ``refuse_unfit_weights`` and ``refuse_logit_transforms``: vLLM holds its weights in
+    another order, or under other names than a trainer publishes, such as those of models of pictures.
     """
     refuse_unfit_weights(folder)
     file, fields = folder / "config.json", read_object(folder / "config.json")
+    refuse_logit_transforms({**fields, **(fields.get("text_config") or {})}.get, str(file))
     if config.generation.engine != "vllm":
         return
     if (kind := fields.get("model_type")) in _REARRANGED:

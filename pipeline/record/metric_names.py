@@ -64,7 +64,7 @@ METRICS = (
     Metric("rewards/seconds", "s", "seconds the reward workers were busy"),
     Metric("rewards/cache_hit_rate", "", "share of verdicts found in the cache or in flight"),
     Metric("rewards/cache_hits", "verdicts", "verdicts found in the cache since the last step"),
-    Metric("rewards/cache_misses", "verdicts", "verdicts that had to be made since the last step"),
+    Metric("rewards/cache_misses", "verdicts", "verdicts looked up and not there, since the last step"),
     Metric("rewards/cache_joins", "verdicts", "verdicts shared with an identical program in flight"),
     Metric("rewards/cache_evictions", "verdicts", "verdicts that left the cache for newer ones"),
     Metric("rewards/cache_saved_s", "s", "what the verdicts found had cost when they were made"),
@@ -113,7 +113,7 @@ METRICS = (
         "samples without advantage, or all masked: not computed",
     ),
     Metric("train/skipped_share", "", "share of the samples that were skipped so"),
-    Metric("train/pack_ratio", "", "share of token_packing.max_tokens that the rows hold; 0: padded"),
+    Metric("train/pack_ratio", "", "share of the row length in force that rows hold; 0: nothing packed"),
     Metric("train/gpu_memory_gb", "GB", "most memory that the trainer held on its (first) GPU in the step"),
     Metric("train/mfu", "", "share of the GPUs' bf16 peak that the step's needed operations are (MFU)"),
     Metric("train/staleness_mean", "steps", "mean age of a sample's oldest token"),
@@ -161,9 +161,9 @@ def as_markdown() -> str:
 _HEAD = """\
 # Metrics
 
-One line a step in `RUN/metrics.jsonl`, the same in `steps.metrics` of `RUN/run.db`, and under the same names
-in trackio, wandb and TensorBoard. "1" is a share or a plain number. Made by
-`python -m pipeline metrics`; a test holds this table against the code.
+One line a step in `RUN/metrics.jsonl` (with `output.logging_steps` one for so many), of every step in
+`steps.metrics` of `RUN/run.db`, and the lines under the same names in trackio, wandb and TensorBoard. "1"
+is a share or a plain number. Made by `python -m pipeline metrics`; a test holds this table against the code.
 
 `output.report_to` says which of those: `auto` (the default: trackio where it is installed), `none`, a name,
 or a list of names. To see the curves while a run trains: `trackio show --project code-grpo`, or

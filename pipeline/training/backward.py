@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from configs.training_schema import GrpoConfig
+from pipeline.models.files import refuse_logit_transforms
 from pipeline.models.loading import head_of
 from pipeline.training.adapters import disabled_adapters
 from pipeline.training.loss import LossSums, LossTokens, needs_whole_sequences, policy_loss
@@ -35,18 +36,6 @@ _CPU_SLICE = 2**21
 # rows the threads' meetings after each operation count, with many more the memory does.
 _BLOCK_ROWS = {"cpu": 32, "cuda": 512}
 
-# Models that change their logits after the output head; the loss reads the head's own.
-_LOGIT_TRANSFORMS = (
-    "final_logit_softcapping",
-    "logit_scale",
-    "logits_scaling",
-    "output_multiplier",
-    "lm_head_multiplier",
-    "logits_soft_cap",
-    "output_logit_soft_cap",
-    "logits_mup_width_multiplier",
-)
-
 
 class LossBackward:
     """The objective of a run, applied to one micro-batch after the other.
@@ -56,6 +45,7 @@ class LossBackward:
     gradient of a parameter is added in place; with it the head's (V, H) is never written for a chunk alone.
     Without it, or where the head is more than one whole trained weight, autograd takes that gradient.
     ``forward`` and ``reference_forward`` are the forward passes of the two models, where these are sharded.
+    Raises ValueError for a model whose logits are not what its output head returns.
     """
 
     def __init__(
@@ -70,6 +60,9 @@ class LossBackward:
         reference_forward: ForwardFn = completion_hidden_states,
     ) -> None:
         assert reference is not None or grpo.beta == 0
+        settings = model.config.get_text_config()
+        # Some fields are computed from others: a folder's config.json does not have those.
+        refuse_logit_transforms(lambda name: getattr(settings, name, None), "the model's configuration")
         self._model = model
         self._reference = reference
         self._grpo = grpo
@@ -257,19 +250,6 @@ def add_weight_gradient_(total: Tensor, gradient: Tensor, states: Tensor) -> Non
     for start in range(0, total.shape[0], size):
         rows = slice(start, start + size)
         total[rows].add_(gradient[:, rows].t() @ states)
-
-
-def refuse_logit_transforms(model: PreTrainedModel) -> None:
-    """Raise ValueError for a model whose logits are not what its output head returns."""
-    settings = model.config.get_text_config()
-    for name in _LOGIT_TRANSFORMS:
-        # Some are computed from other settings.
-        value = getattr(settings, name, None)
-        if value is not None and value != 1.0:
-            raise ValueError(
-                f"model.name: the model's config has {name} = {value}: models that change their logits after "
-                "the output head are not supported; choose another model"
-            )
 
 
 def _is_one_trained_weight(head: nn.Module) -> bool:

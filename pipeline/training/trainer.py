@@ -31,7 +31,7 @@ from pipeline.training.adapters import (
     saved_adapter,
 )
 from pipeline.training.attention import IMPLEMENTATION, row_kernel, use_row_attention, use_rows
-from pipeline.training.backward import LossBackward, refuse_logit_transforms
+from pipeline.training.backward import LossBackward
 from pipeline.training.batching import StepPlanner, StepTotals
 from pipeline.training.compilation import checkpoint_layers, prepare_layers
 from pipeline.training.gradient import StepGradient
@@ -74,7 +74,6 @@ class Trainer:
         self._ranks = Ranks() if ranks is None else ranks
         self.model = load_policy(config, model_path, self._ranks.load_device(self.device))
         has_rows = use_rows(config, self.model)
-        refuse_logit_transforms(self.model)
         self.published_adapter: Mapping[str, object] | None = None
         if config.lora.enabled:
             self.published_adapter = adapter_config(self.model, config.model, model_path)

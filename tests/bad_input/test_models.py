@@ -257,6 +257,7 @@ def test_a_mixture_of_experts_is_refused(name: str, is_part: bool, tmp_path: Pat
     ("fields", "reason", "works_without_vllm"),
     [
         ({"quantization_config": {"quant_method": "fp8"}}, r"quantization_config \(fp8\)", False),
+        ({"final_logit_softcapping": 30.0}, r"final_logit_softcapping = 30\.0: models that change", False),
         ({"text_config": {"hidden_size": 64}}, "text_config: models of pictures", True),
         ({"model_type": "gpt_neox"}, "model_type 'gpt_neox': vLLM holds its weights", True),
     ],
@@ -293,7 +294,8 @@ def test_weights_that_are_read_anew_have_to_be_safetensors(settings: tuple[str, 
     (tmp_path / "config.json").write_text('{"max_position_embeddings": 8192}')
     (tmp_path / "pytorch_model.bin").touch()
     refuse_misfit(load_config(), tmp_path, "cuda")
-    with pytest.raises(ValueError, match=r"model\.name: .* holds no safetensors, from which adapters"):
-        refuse_misfit(load_config(overrides=list(settings)), tmp_path, "cpu")
+    for device in ("cpu", "cuda"):
+        with pytest.raises(ValueError, match=r"model\.name: .* holds no safetensors, which adapters"):
+            refuse_misfit(load_config(overrides=list(settings)), tmp_path, device)
     (tmp_path / "model.safetensors").touch()
     refuse_misfit(load_config(overrides=[*settings, "generation.kv_cache_gb=20"]), tmp_path, "cpu")

@@ -309,3 +309,7 @@ def test_kinds_that_tell_nothing_of_any_task_are_refused() -> None:
         with pytest.raises(ValueError, match=f'here: value "{kind}"'):
             refuse_feedback(kind, [plain], "here")
     refuse_feedback("verdict", [plain], "here")
+    # One test that the prompt shows, and one that it does not show, twice.
+    one_hidden = replace(TASK, call_tests=(*TASK.call_tests[:2], TASK.call_tests[1]))
+    with pytest.raises(ValueError, match='here: value "full"'):
+        refuse_feedback("full", [one_hidden], "here")

@@ -106,6 +106,8 @@ def test_steps_are_compared_by_their_tokens() -> None:
         ({"training": {"max_steps": 19}}, "cpu", 0, False),
         ({"training": {"max_steps": 20}}, "cpu", 0, True),
         ({"acceleration": {"max_staleness": 0, "stream_steps": False}}, "cpu", 0, False),
+        ({"acceleration": {"max_staleness": 0}, "grpo": {"loss_type": "bnpo"}}, "cpu", 0, False),
+        ({"acceleration": {"max_staleness": 0}}, "cpu", 0, True),
         ({"cluster": {"address": "auto"}, "runtime": {"device": "cuda"}}, "cuda", 1, False),
     ],
 )

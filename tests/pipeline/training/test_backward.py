@@ -19,13 +19,13 @@ from transformers import (
 from transformers.models.xlstm.configuration_xlstm import xLSTMConfig
 
 from configs.schema import Config
+from configs.training_schema import GrpoConfig
 from pipeline.training import backward as backward_module
 from pipeline.training.backward import (
     LossBackward,
     add_weight_gradient_,
     logits_gradient_,
     logprobs_to_probabilities_,
-    refuse_logit_transforms,
 )
 from pipeline.training.loss import LossSums, loss_metrics
 from pipeline.training.micro_batch import MicroBatch
@@ -179,10 +179,10 @@ def test_quantiles_are_the_tokens_of_that_rank(num_tokens: int) -> None:
 
 def test_a_model_that_changes_its_logits_is_refused() -> None:
     model = make_model()
-    refuse_logit_transforms(model)
+    LossBackward(model, None, GrpoConfig(), temperature=1.0)
     model.config.logit_scale = 0.5
     with pytest.raises(ValueError, match=r"model\.name.*logit_scale = 0\.5"):
-        refuse_logit_transforms(model)
+        LossBackward(model, None, GrpoConfig(), temperature=1.0)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_a_transform_is_refused_also_where_a_config_computes_it(
     model = make_model()
     model.config = config  # type: ignore[assignment]
     with pytest.raises(ValueError, match=rf"model\.name.*{re.escape(setting)}"):
-        refuse_logit_transforms(model)
+        LossBackward(model, None, GrpoConfig(), temperature=1.0)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
