@@ -16,8 +16,8 @@ The plain form, one JSON object a line (blank lines are skipped):
 
 A field that is null counts as left out. JSON has lists but no tuples or sets: tests that need them are
 written as Python. A line with ``test_list`` is read as MBPP's form, one with ``test`` as HumanEval's, with
-``base_input`` as EvalPlus's, with ``question_content`` as LiveCodeBench's, with ``question`` but neither
-``tests`` nor ``check`` as GSM8K's. A file may be packed (.jsonl.gz) and may lie on the hub
+``base_input`` as EvalPlus's, with ``question_content`` as LiveCodeBench's, with ``question`` and none
+of these, ``tests`` or ``check`` as GSM8K's. A file may be packed (.jsonl.gz) and may lie on the hub
 (curriculum.hub_file). Executes nothing.
 """
 
@@ -61,9 +61,9 @@ FIELDS = (
 _FORMS: dict[str, tuple[str, Callable[[Record], Task]]] = {
     "base_input": ("EvalPlus", evalplus_task),
     "question_content": ("LiveCodeBench", livecodebench_task),
-    "question": ("GSM8K", gsm8k_task),
     "test_list": ("MBPP", mbpp_task),
     "test": ("HumanEval", humaneval_task),
+    "question": ("GSM8K", gsm8k_task),
 }
 
 
@@ -165,7 +165,7 @@ def _plain_task(record: Record) -> Task:
 
 
 def _stdio_tests(record: Record) -> tuple[StdioTest, ...]:
-    """Empty where the first test is none of a whole program."""
+    """Empty where no test is one of a whole program."""
     tests = record.fields.get("tests")
     if not isinstance(tests, list) or not any(isinstance(test, dict) and "stdin" in test for test in tests):
         return ()

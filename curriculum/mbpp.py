@@ -24,7 +24,8 @@ def mbpp_task(record: Record) -> Task:
 
     The entry point is the function of ``code`` that the first test calls. The prompt is the text, the
     function's name and the first assert as an example (the others stay hidden). Asserts of the form
-    ``f(literals) == literal`` become call tests; else they all become one ``check(candidate)``.
+    ``f(literals) == literal`` become call tests; else, and where a set-up goes before them, they all become
+    one ``check(candidate)``.
     """
     text_field = "text" if "text" in record.fields else "prompt"
     text = record.text(text_field).strip()

@@ -134,7 +134,7 @@ def _train(resolved: Resolved, resume: str | None) -> int:
         print(f"note: {note}", file=sys.stderr)
     with launched(config) as early:
         with spans.span("driver", "import the run"):
-            # The engine's process and Ray are starting meanwhile.
+            # On a CPU the engine's process is starting meanwhile.
             from pipeline.run.orchestrator import run_training
 
         return run_training(config, resume, early)

@@ -1,6 +1,7 @@
 """Programs without an idea, which no good task lets pass: an empty one, constants, look-ups of what is shown.
 
-A look-up answers the examples that the prompt shows, and the commonest of their answers otherwise.
+A look-up answers the examples that the prompt shows, and otherwise the commonest of their answers, as a whole
+program nothing.
 """
 
 from __future__ import annotations

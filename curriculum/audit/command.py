@@ -2,7 +2,7 @@
 
 Writes three files to a folder: audit.jsonl (a line a task, as they come; a run that was ended goes on there),
 audit.html, and with --add-tests tasks.jsonl, the same tasks with new tests. Exit status 1 where a reference
-fails its own tests, or a line holds no task.
+fails its own tests or could not be judged, or a line holds no task.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Edits leave out, double, move or copy an item, or take the next number. An argum
 another one, or a constant of the reference, for that is where its branches part. What else a new input may be
 is read off the present ones, so that it keeps what the prompt asks of it: a number where there are numbers,
 no negative number and nothing empty where there is none (a zero and a single element there may be), no new
-sort of sign in a text, nothing more than twice as large (a constant: thirty times). Drawn by hypothesis, the
-same every time.
+sort of sign in a text, nothing more than twice as large (a constant: sixty times, as a text thirty times as
+long). Drawn by hypothesis, the same every time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Arguments = tuple[object, ...]
 _CLASSES: Final = (string.ascii_lowercase, string.ascii_uppercase, string.digits)
 _CALLED: Final = "candidate"
 _NUM_SEEDED: Final = 50  # inputs that constants are put into
-_LARGEST_CONSTANT: Final = 30  # times the largest number or the longest text that is there
+_LARGEST_CONSTANT: Final = 30  # times the largest new number, or the longest text that is there
 
 
 def present_inputs(task: Task) -> list[Arguments]:

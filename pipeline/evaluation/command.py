@@ -5,7 +5,8 @@
     STEM_report.json        pass@k, kinds of failure, every task's counts, the comparison
     STEM_journal.jsonl      while it runs: an evaluation that is started again goes on from there
 
-With ``against`` the second model's files begin with STEM_against.
+With ``against`` the second model has files of its own, "_against" before the suffix of STEM; the report is of
+both.
 """
 
 from __future__ import annotations

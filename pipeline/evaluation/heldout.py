@@ -1,17 +1,17 @@
 """The held-out tasks, measured before and after training, and each ``evaluation.every_steps`` steps of it.
 
-Before and after nothing runs beside it. On the way training goes on (``InLoopEvaluation``):
+Before and after no step runs beside it. On the way training goes on (``InLoopEvaluation``):
 
     weights_loaded(version) ─► some tasks, a few at a time, on the run's own generators and reward workers
                                  ├─► evaluation_step-000010.json, whole
                                  └─► drain(): the metrics, which the step closed next takes along
 
-No trained step waits for it. What it asks is written with the weights that are there, so while it works
-training may publish newer ones: its metrics name the version it was started for and the newest that wrote
-any token of it. One runs at a time; one that is due meanwhile is left out, with a note. Samples are kept as
-they come, so that a resume at the same version goes on with them; the metrics of a measurement that had
-ended are logged again where the step that took them along was lost. A failure is noted and ends that
-measurement, not the run.
+No trained step waits for it, but where an engine sleeps in the trainer's turn. What it asks is written with
+the weights that are there, so while it works training may publish newer ones: its metrics name the version it
+was started for and the newest that wrote any token of it. One runs at a time; one that is due meanwhile is
+left out, with a note. Samples are kept as they come, so that a resume at the same version goes on with them;
+the metrics of a measurement that had ended are logged again where the step that took them along was lost. A
+failure is noted and ends that measurement, not the run.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ class InLoopEvaluation:
         return self._found.popleft() if self._found else {}
 
     async def finish(self) -> None:
-        """Wait for the one that runs, with nothing else left to do; give it up when it takes too long."""
+        """Wait for the one that runs, before the engine sleeps or the run ends; too long a one is given up."""
         if self._job is None:
             return
         runtime, num_requests = self._config.runtime, self._config.evaluation.inloop_requests

@@ -48,9 +48,10 @@ def sound_tasks(
 ) -> tuple[Task, ...]:
     """``tasks`` but for those that are not worth it; ``note`` gets a kind and a text for each reason.
 
-    References of built-in sets are not looked at: the project's tests do that. One that runs out of time is
-    no reason: another machine may be faster. A task without a reference has no mutants, and stays. Raises
-    ValueError where no task is left, and InterruptedError once ``is_unwanted``: what was measured is kept.
+    References of built-in sets, but for MBPP's, are not looked at: the project's tests do that. One that runs
+    out of time is no reason: another machine may be faster. A task without a reference has no mutants, and
+    stays. Raises ValueError where no task is left, and InterruptedError once ``is_unwanted``: what was
+    measured is kept.
     """
     dataset, kept = config.dataset, tuple(tasks)
     is_tested = dataset.name in BUILT_IN_DATASETS and dataset.name != "mbpp"
@@ -82,8 +83,8 @@ def tasks_that_fit(
     """``tasks`` but for those that ``dataset.overlong_prompts`` leaves out; ``note`` gets a kind and a text.
 
     It also hears of how many prompts tests were hidden. Raises ValueError, before any engine is started,
-    where a prompt is too long that must not be left out: one of ``heldout`` (other tasks would be another
-    measurement), or all.
+    where a prompt is too long that must not be left out: any, unless that setting is "skip", one of
+    ``heldout`` (other tasks would be another measurement), or all.
     """
     if num_hiding := sum(task.hides_tests for task in tasks):
         note(

@@ -56,8 +56,8 @@ def write_summary(
 ) -> None:
     """Write summary.json of a run that reached ``training.max_steps``.
 
-    ``before`` is None in a resumed run, both are without held-out tasks. ``trainer`` tells the main job
-    from the baseline ("trl"). ``guards`` say what the run decided about its techniques.
+    ``before`` is None where it was not measured, both are without held-out tasks. ``trainer`` tells the main
+    job from the baseline ("trl"). ``guards`` say what the run decided about its techniques.
     """
     num_steps = config.training.max_steps
     evaluation: dict[str, object] = {

@@ -1,7 +1,8 @@
 """What is wrong with a run, from its metrics: what, how much, and the setting to change, to what.
 
-A fault that lasts is found in the step in which it has lasted for three: one odd step is no fault, and five
-minutes of a wrong run are cheap. What is a fault is the affair of pipeline.record.alarm_rules.
+A fault that lasts is found in the step in which it has lasted for three, by a few rules sooner or later: one
+odd step is no fault, and five minutes of a wrong run are cheap. What is a fault is the affair of
+pipeline.record.alarm_rules.
 """
 
 from __future__ import annotations

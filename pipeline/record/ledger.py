@@ -69,7 +69,7 @@ class Terms:
 class Ledger:
     """The run's account at ``path``; made when it is not there.
 
-    Every method is one bounded transaction on the calling thread (milliseconds; at most
+    Every method that writes is one bounded transaction on the calling thread (milliseconds; at most
     ``BUSY_TIMEOUT_S`` when a reader blocks a checkpoint of the log). Where SQLite fails (full disk, lock)
     it raises LedgerError, and then nothing of that call was written.
     """

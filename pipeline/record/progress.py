@@ -1,6 +1,6 @@
 """What the user sees while a run works: one calm panel on a terminal, plain lines elsewhere.
 
-It only shows: numbers come from the step's metrics (see metrics.METRICS), a missing one is shown as a
+It only shows: numbers come from the step's metrics (see metric_names.METRICS), a missing one is shown as a
 dash.
 """
 
@@ -100,7 +100,7 @@ class PlainProgress(Progress):
         self._last_activity = ""
 
     def activity(self, text: str) -> None:
-        """See Progress; printed before the first step, where its kind changes, or after half a minute."""
+        """See Progress; printed while all starts, where its kind changes, or after half a minute."""
         kind = text.split(" ")[0]
         is_new = self._total_steps == 0 and kind != self._last_activity
         self._last_activity = kind

@@ -166,7 +166,7 @@ def make_app(root: Path, control: RunControl, token: str, port: int) -> Starlett
 
 
 def run_watch(folder: str, port: int) -> int:
-    """Serve the runs in ``folder``, or the one that it is, until interrupted; returns the exit status.
+    """Serve the runs in ``folder``, of a run those beside it, until interrupted; returns the exit status.
 
     ``port`` 0 takes any that is free. Raises ValueError for what is no folder of runs, or a port that is
     taken.

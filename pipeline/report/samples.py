@@ -45,7 +45,7 @@ def find_samples(
     limit: int = 100,
     offset: int = 0,
 ) -> list[dict[str, Any]]:
-    """Matching rollouts, newest step first, in the order of draws; at most _MAX_ROWS.
+    """Matching rollouts, those of the newest draw first; at most _MAX_ROWS.
 
     None and "" do not restrict. ``task`` is a part of the task's id, in whatever case.
     """

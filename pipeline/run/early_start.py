@@ -28,7 +28,7 @@ _CLOSE_TIMEOUT_S = 20.0
 
 
 class Launched:
-    """What was started early: the engine's host (None where it is Ray's or resident), and Ray if wanted."""
+    """What was started early: the engine's host, None but for vLLM on a CPU of our own."""
 
     def __init__(self, config: Config) -> None:
         self._host = _launch_host(config)

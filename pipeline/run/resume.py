@@ -9,9 +9,9 @@ in which they were made, so tasks, epochs and the numbers of draws go on where t
 seeds of requests. Pass counts of groups that lost weights wrote are left out: they are not of this policy's
 history. The reward cache is a file of its own (rewards.cache_file). Loads no weights.
 
-A run that cannot be resumed is refused before anything is started or written; one of other tasks, which are
-known later, before its config.yaml or its steps change. A damaged checkpoint is passed over where an earlier
-whole one is there (pipeline.record.checkpoints).
+A run that cannot be resumed is refused before a model is loaded or its folder is written to; one of other
+tasks, which are known later, before its config.yaml or its steps change. A damaged checkpoint is passed over
+where an earlier whole one is there (pipeline.record.checkpoints).
 """
 
 from __future__ import annotations

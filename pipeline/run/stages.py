@@ -89,8 +89,8 @@ async def running_stages(
     """Every stage up but for the trainer; all are ended on the way out.
 
     ``is_trainer_first`` says that there is no work for the others before the trainer is up. ``after_ray`` is
-    called when Ray runs, which sets signal handlers of its own. ``restarts`` counts those of generators;
-    ``note`` is told of those of rewards, with a kind and a text.
+    called when Ray runs, which sets signal handlers of its own. ``restarts`` counts those of generators
+    and of the trainer's start; ``note`` is told of those of rewards, with a kind and a text.
 
     Raises ValueError for a prompt that does not fit, before the engine loads its model; and what the stages'
     own starts raise.

@@ -2,9 +2,9 @@
 
     runs/<name>/startup.jsonl (as noted)  startup.json  startup_trace.json (for ui.perfetto.dev)
 
-The same stages are started in the same order as for a run, and then ended; nothing is trained. The engine's
-process is started by pipeline.run.early_start, between entering and leaving ``_profiled``. The report of the
-spans, as a table and as JSON, is pure; pipeline.report.waits draws it.
+The same stages are started in the same order as for a run, and then ended; nothing is trained. On a CPU the
+engine's process is started by pipeline.run.early_start, between entering and leaving ``_profiled``. The
+report of the spans, as a table and as JSON, is pure; pipeline.report.waits draws it.
 """
 
 from __future__ import annotations

@@ -228,6 +228,7 @@ def test_mbpp_asserts_that_say_more_than_a_call_become_one_check(tmp_path: Path)
 def test_strings_of_several_lines_in_mbpp_asserts_stay_as_they_are(tmp_path: Path) -> None:
     tests = ['assert f("""a\n  b""") == "a\\n  b"', 'assert f(f"""{1}\n2""").split("\\n") == ["1", "2"]']
     task = task_of(tmp_path, {**_MBPP_FORM, "test_list": tests})
+    assert task_of(tmp_path, {"question": "f of x?", **_MBPP_FORM, "test_list": tests}) == task
     names: dict[str, object] = {}
     exec(task.check_source or "", names)
     check = names["check"]

@@ -74,7 +74,7 @@ def test_an_argument_may_be_a_constant_of_the_reference_or_another_argument() ->
     inputs = new_inputs([(20, "June", 3), (30, "April", 4)], 50, constants)
     numbers, names, others = zip(*inputs, strict=True)
     assert {399, 400, 401} <= set(numbers), "where a branch parts"
-    assert 9_999_999 not in numbers, "thirty times the largest is the most"
+    assert 9_999_999 not in numbers, "sixty times the largest is the most"
     assert "May" in names
     assert "B 2" not in names, "a new sort of sign"
     assert {20, 30} & set(others), "the value of another argument"
