@@ -85,12 +85,13 @@ class Completion:
     """What a generator wrote.
 
     ``token_ids`` and ``logprobs`` have length C; a log-probability is the sampled token's under the
-    distribution it was drawn from (after temperature). ``finish_reason`` is "stop", "length", or
-    "abort": ended early, because no continuation of it compiles. The policy versions are those of the oldest
-    and newest weights that wrote a token of it. ``version_runs`` says which wrote which, in order; it is
-    empty where one version wrote all, and where more is not known than the two. ``num_cached_tokens`` of the
-    prompt the generator had read before, for another completion (None: not known). ``receipt`` is the code of
-    what the generator held of the newest weights (pipeline.weights.receipts); empty for those of the start.
+    distribution it was drawn from (after temperature). ``finish_reason`` is "stop", "length", or "abort":
+    ended early, because no continuation of it compiles. The policy versions are those of the oldest and
+    newest weights that wrote a token of it. ``version_runs`` says which wrote which, in order; it may be
+    empty where one version wrote all, and is where more is not known than the two. ``num_cached_tokens`` of
+    the prompt the generator had read before, for another completion (None: not known). ``receipt`` is the
+    code of what the generator held of the newest weights (pipeline.weights.receipts); empty for those of the
+    start.
     """
 
     index: int
@@ -195,10 +196,10 @@ class RolloutGroup:
 class TrainingSample:
     """One sequence to train on.
 
-    ``token_ids`` has length T; ``loss_mask``, length T, is 1 on completion tokens; ``old_logprobs``,
-    length T, holds the behaviour policy's log-probabilities there and 0 elsewhere.
-    ``num_prompt_tokens`` is P. ``policy_version`` is the oldest that wrote a token of it. ``on_policy``,
-    length T, is 1 on the completion tokens that the version to be trained wrote; empty where there are none.
+    ``token_ids`` has length T; ``loss_mask``, length T, is 1 on the completion tokens that are trained on;
+    ``old_logprobs``, length T, holds the behaviour policy's log-probabilities there (and on what a mask
+    leaves out), 0 elsewhere. ``num_prompt_tokens`` is P. ``policy_version`` is the oldest that wrote a token
+    of it. ``on_policy``, length T, is 1 on the tokens behind the prompt that the version to be trained wrote.
     """
 
     token_ids: tuple[int, ...]
@@ -271,7 +272,8 @@ class WeightsLoaded:
     ``unread`` are the parts of its model that it cannot read for that.
 
     ``pause_s`` counts from the word to stop to the leave to go on; what it then takes to compute a dropped KV
-    cache anew comes on top. Where running requests end first, they do so in it.
+    cache anew comes on top. Where running requests end first, they do so in it (vLLM), or before it
+    (Transformers).
     """
 
     policy_version: int

@@ -207,7 +207,7 @@ class InLoopEvaluation:
         return self._found.popleft() if self._found else {}
 
     async def finish(self) -> None:
-        """Wait for the one that runs, before the engine sleeps or the run ends; too long a one is given up."""
+        """Wait for the one that runs, before the engine sleeps or the run ends; too long a one ends."""
         if self._job is None:
             return
         runtime, num_requests = self._config.runtime, self._config.evaluation.inloop_requests

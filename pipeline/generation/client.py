@@ -2,8 +2,8 @@
 
 ``launch`` starts the process and returns at once, so that it imports vLLM while the caller goes on;
 ``EngineClient`` is the connection, and Start, Hello and Welcome are how it begins: what to load, who asks for
-the lease. After that both ends speak pipeline.processes.wire. None of it knows a deadline;
-pipeline.generation.vllm_generator has those.
+the lease. After that both ends speak pipeline.processes.wire. But for seconds to find a host and to end
+one, deadlines are pipeline.generation.vllm_generator's.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ enumeration. It ends nothing itself.
 
 **What it saves and costs.** The engine watches every answer while it is written; what that costs is measured
 on every few completions, by watching them once more. What it saves is an estimate (``AbortAccount``) at the
-seconds that a token costs the engine at its present batch. Where the cost is larger, early abort ends for the
-rest of the run (``AbortBalance``).
+seconds that a token has cost the engine on average. Where the cost is larger, early abort ends until a
+resume, or until the trainer is started again (``AbortBalance``).
 """
 
 from __future__ import annotations

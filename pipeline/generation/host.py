@@ -3,7 +3,8 @@
     python -m pipeline.generation.host FD      (pipeline.generation.client starts it; FD is a connected
     socket)
 
-It imports vLLM once, and vLLM's own processes are forked from it instead of importing it all again. A host
+It imports vLLM once, and vLLM's own processes are forked from it, where vLLM lets them be, instead of
+importing it all again. A host
 lives as long as its first client, unless Start gives it a path and no other host listens there: then it stays
 when the client leaves, and a later run finds it there (pipeline.generation.resident). Whoever holds the lease
 has the engine to itself; the lease is the connection, so it ends with the client however that dies.

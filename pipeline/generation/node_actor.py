@@ -91,12 +91,14 @@ class NodeEnd:
 
     async def call(self, method: str, *arguments: Any) -> Any:
         """See EngineEnd."""
-        if method == "update_weights":
-            arguments = (*arguments, await self._files(*arguments))
         try:
+            if method == "update_weights":
+                arguments = (*arguments, await self._files(*arguments))
             return await asyncio.wrap_future(self._actor.call(method, *arguments))
         except CallFailedError as error:
             raise _as_said(error) from error
+        except (OSError, ray.exceptions.RayError) as error:
+            raise StageError(f"weights could not be put into Ray's object store: {error}") from error
 
     async def stream(self, method: str, *arguments: object) -> AsyncIterator[Any]:
         """See EngineEnd."""

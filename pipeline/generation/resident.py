@@ -4,7 +4,7 @@ A host that was started with ``runtime.keep_alive`` listens at ``socket_path(ind
 socket is the whole record, and who listens there holds a lock, which the kernel frees: a host that died
 leaves nothing that could be taken for a living one, and of two that start at once one is kept. What a run
 must agree with is the host's ``identity``: model files, engine settings, environment and versions. One host a
-user and index: a run that keeps its own alive ends an idle one that does not fit.
+user and index: a run that keeps its own alive ends an idle one that it does not take.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ async def stop(index: int) -> str | None:
 
 
 def stop_all() -> int:
-    """``--stop-resident``: end every idle resident engine, say what was done; 1 if one is in use, else 0."""
+    """``--stop-resident``: end every idle resident engine, say what was done; 1 if one goes on, else 0."""
 
     async def stop_each() -> int:
         num_found, status = 0, 0

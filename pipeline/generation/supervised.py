@@ -4,7 +4,8 @@
 
 A new engine begins with the model's own weights, so it gets the last published ones before it gets a request:
 whoever publishes keeps that file until a later update has been handed over. Requests wait meanwhile; a weight
-update does not, it is loaded when the engine is back. What dies asleep, or on the way there, is started again
+update does not, it is loaded when the engine is back (one that comes while it loads the earlier ones waits
+for that). What dies asleep, or on the way there, is started again
 when it is to wake: the memory is another's until then. How often is pipeline.host.restarts's matter. To
 the rest of the pipeline it is a Generator like any other.
 
@@ -92,6 +93,7 @@ class SupervisedGenerator:
         """See pipeline.generation.generator.Generator.
 
         Returns at once where the engine is being started again: it takes ``update`` before its next request.
+        While a new engine loads earlier weights, that is waited for.
         """
         async with self._loading:
             self._wanted = update

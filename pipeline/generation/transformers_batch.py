@@ -228,7 +228,7 @@ class _Sampler(LogitsProcessor):
         self._random = random
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """``input_ids`` [n, t], ``scores`` [n, V] (raw logits) -> [n, V] whose argmax is the sample."""
+        """``input_ids`` [n, P + t], ``scores`` [n, V] (raw logits) -> [n, V] whose argmax is the sample."""
         if self._temperature == 0:
             noisy = logprobs = torch.log_softmax(scores.float(), dim=-1)
         else:

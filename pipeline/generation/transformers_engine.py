@@ -85,7 +85,7 @@ class TransformersEngine:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="transformers-engine")
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Completion]:
-        """Yield the request's ``num_generations`` completions, all at the end of the batch.
+        """Yield the request's ``num_generations`` completions, all at the end of its last batch.
 
         A log-probability is that of the sampled token under the distribution it was drawn from:
         log-softmax(logits / temperature), over what top_k and top_p left. The end-of-sequence token

@@ -85,7 +85,7 @@ class RolloutBuffer:
         return rule.num_slots(trainer_version=self._trainer_version, policy_version=version)
 
     def alternate(self, alternates: bool) -> None:
-        """Whether generation and training take turns: no slot while anything waits to be trained on.
+        """Whether generation and training take turns: no slot beyond those of the block of steps.
 
         A turn of the generators is the block of steps that one version of the weights may serve,
         max_staleness + 1 of them: the engine is fuller, and its last stragglers are waited for once a block.
@@ -200,7 +200,7 @@ class RolloutBuffer:
         return sorted(draw_id for draw_id, held in self._held.items() if held.state is state)
 
     async def take(self, num_groups: int, deadline_s: float) -> tuple[RolloutGroup, ...]:
-        """Wait for ``num_groups`` groups to train on in the next step; oldest draws first.
+        """Wait for ``num_groups`` groups to train on in the next step; oldest weights first, then draws.
 
         A newer group goes before one that is still at work only while that one can be trained on in time at
         a later step, so with max_staleness 0 none does. A step may take its groups in several

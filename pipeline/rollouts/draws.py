@@ -21,7 +21,7 @@ from pipeline.rollouts.batch import lacks_signal, scored
 
 
 class DrawAccount:
-    """Open draws first, oldest first; then new ones by the sampler.
+    """Open draws first, in the order in which they were opened again; then new ones by the sampler.
 
     ``prompt_ids`` maps a task to its encoded prompt. ``basis`` gives what a group rests on (see
     pipeline.run.resume), from its task and prompt.

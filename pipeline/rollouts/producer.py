@@ -110,7 +110,7 @@ class RolloutProducer:
         Consumes slots and draws, produces groups in the buffer. Waits for a slot, which ``trained``,
         ``weights_loaded`` and ``release`` of the buffer unblock, and, where all was issued, for a group that
         is lost and replaced. A fault in any draw, or in issuing one, is handed to whoever waits on the
-        buffer, and raised here.
+        buffer, here too while more is to be issued.
         """
         try:
             # What was scored before a resume counts as issued, as it was.

@@ -3,8 +3,9 @@
 One digest a tensor: the bits of its elements, each times an odd number that its row and column give, summed
 modulo 2**64 (multilinear hashing: Lemire and Kaser, arXiv:1202.4961). So a changed element always shows, and
 the digests of the parts of a tensor add up to that of the whole: engines that cut it up need not put it
-together. Of a large tensor an update looks at a tenth of the columns, at the next tenth
-the next time, and so at all of them within ten updates.
+together. Of a large tensor the update to a version looks at an eleventh of the columns, to the next version
+at the next eleventh. Where only every second version is loaded, or every ninth (acceleration.max_staleness),
+eleven updates still look at all of them, for eleven is prime.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-NUM_TURNS: Final = 10
+NUM_TURNS: Final = 11
 _SMALL: Final = 2**16  # elements that are looked at by every update
 # Elements at a time: as whole numbers they fit into a processor's cache; a GPU is given few kernels instead.
 _CHUNK: Final = {"cpu": 2**17, "cuda": 2**22}

@@ -187,7 +187,7 @@ def _pack_heads(model: nn.Module) -> None:
 def _die_with_engine() -> None:
     """End this process with the one that started it, where that is one of vLLM's or the engine's host.
 
-    On a GPU vLLM starts fresh interpreters, which would go on, and keep the card's memory.
+    Where vLLM starts fresh interpreters for a GPU, they would go on, and keep the card's memory.
     """
     parent = multiprocessing.parent_process()
     if parent is None:

@@ -36,7 +36,7 @@ _NUM_SEQUENCES = 8192
 _NUM_DRAWN = 4 * 1024
 _MIN_EXPECTED = 5
 # Standard deviations of a chi-square statistic beyond which the sampler is refused: a sound one gets
-# there once in some ten thousand starts of the engine.
+# there next to never.
 _LIMIT = 6.0
 
 
@@ -243,7 +243,7 @@ def draft_sampler_fault(sampler: Callable[..., SamplerOutput], device: torch.dev
 def token_sampler_fault(sampler: Callable[..., tuple[torch.Tensor, torch.Tensor | None]]) -> str:
     """An empty string, or in what ``sampler``, called as vLLM's TopKTopPSampler is, is wrong.
 
-    The vocabulary is larger than a block of the sampler's, its last token is likely and one impossible.
+    The vocabulary is larger than a block of the sampler's, its last token is likely and some are impossible.
     """
     logits = torch.linspace(-4.0, 1.0, 700)
     logits[5] = float("-inf")

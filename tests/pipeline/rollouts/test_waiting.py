@@ -85,6 +85,19 @@ def test_a_group_has_time_for_the_scores_that_a_worker_gives_one_by_one(
     assert config.grpo.num_generations == 4 and group_deadline_s(config) == deadline_s
 
 
+@pytest.mark.parametrize(("max_num_seqs", "deadline_s"), [(64, 260), (16, 260), (8, 460), (6, 660)])
+def test_a_group_has_time_for_the_sequences_that_the_engine_writes_before_it(
+    max_num_seqs: int, deadline_s: float
+) -> None:
+    config = make_config(
+        runtime={"reward_timeout_s": 10, "generation_timeout_s": 100, "startup_timeout_s": 50},
+        acceleration={"max_staleness": 1, "async_rewards": {"workers": 4}},
+        generation={"max_num_seqs": max_num_seqs},
+    )
+    # Two steps of eight sequences.
+    assert config.completions_per_step == 8 and group_deadline_s(config) == deadline_s
+
+
 @pytest.mark.parametrize(("mode", "more_s"), [("keep_cache", 0), ("drain", 260), ("abort", 260)])
 def test_a_group_has_the_time_of_the_updates_that_hold_it_up(mode: str, more_s: float) -> None:
     runtime = {"generation_timeout_s": 100, "weight_update_timeout_s": 30}
