@@ -139,7 +139,7 @@ def _group(entry: dict[str, Any], task: Task) -> RolloutGroup:
 async def record(config: Config) -> tuple[RolloutGroup, ...]:
     """Draw, generate and score the groups of one step.
 
-    Raises StageError when the generator fails and RewardsBrokenError when the judge does.
+    Raises StageError when the generator fails, RewardsBrokenError or RuntimeError when the judge does.
     """
     model_path = resolve_model(config.model)
     tokenizer = load_tokenizer(model_path)

@@ -169,7 +169,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def _refuse_beside_actions(arguments: argparse.Namespace) -> None:
-    """--watch and --stop-resident train nothing: what they do not read is refused."""
+    """--watch and --stop-resident train nothing: but for what finds the folder of runs, flags are refused."""
     given = {flag.name for flag in given_flags(arguments, "train_accelerated")}
     for action in ("--watch", "--stop-resident"):
         if action in given:

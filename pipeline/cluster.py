@@ -185,7 +185,8 @@ class ClusterPlaces:
 class CardPlaces:
     """The GPUs of this machine, as ``config`` shares them out, as options for Ray's actors; none on a CPU.
 
-    Rank r is on card r, and generators go round all cards from the last one, as ``gpu_shares`` counts them.
+    Where cards are shared, rank r is on card r, and generators go round all cards from the last one, as
+    ``gpu_shares`` counts them.
     """
 
     def __init__(self, config: Config, device: str) -> None:

@@ -1,8 +1,7 @@
 """The error of a stage (a process or a loop of the run failed, and the message says which and why), and the
 end of a run by a signal; and what a message takes over of another error.
 
-Users see the message without a traceback, and exit status 1. Raised by generators, the trainer's handle,
-the rollout buffer and the producer.
+Users see the message without a traceback, and exit status 1.
 """
 
 from __future__ import annotations

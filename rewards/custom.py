@@ -9,8 +9,8 @@ A reward has TRL's signature:
 
 Functions are called with keywords whose values are lists of length one, because completions are scored
 one by one: ``prompts``, ``completions`` and the columns ``task_id``, ``entry_point``, ``code`` (the
-extracted program), ``source``, ``family``, ``difficulty`` and ``reference``. They return a list with one
-number, or None for no opinion.
+extracted program), ``source``, ``family``, ``difficulty`` and ``reference``. They return a list of one
+item: a number, or None for no opinion.
 
 Feedback is on one answer, so its keywords are single values:
 
@@ -19,8 +19,9 @@ Feedback is on one answer, so its keywords are single values:
 
     rollouts: {max_turns: 2, custom_feedback: "my_feedback:hint"}
 
-``feedback`` is what ``rollouts.feedback`` says of the answer, ``outcome`` and ``detail`` its verdict; the
-others are those of a reward. It returns the text, or None for ``feedback`` as it is.
+``feedback`` is what ``rollouts.feedback`` says of the answer, ``outcome`` and ``detail`` its verdict,
+``prompt`` and ``completion`` its texts; the others are those of a reward. It returns the text, or None for
+``feedback`` as it is.
 """
 
 from __future__ import annotations

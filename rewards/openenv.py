@@ -121,11 +121,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--host", default="127.0.0.1", help="default: %(default)s")
     parser.add_argument("--port", type=int, default=8000, help="default: %(default)s")
     parser.add_argument("--partial", action="store_true", help="pay for the share of tests passed")
+    parser.add_argument(
+        "--allow-unsafe",
+        action="store_true",
+        help="run model code even where the sandbox is weaker than level L2",
+    )
     return run_command(parser, argv, _serve)
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    tasks, execution = load_named_tasks(arguments.tasks), ExecutionConfig()
+    tasks, execution = load_named_tasks(arguments.tasks), ExecutionConfig(allow_unsafe=arguments.allow_unsafe)
     listener = _listener(arguments.host, arguments.port)
     try:
         sandbox = start_sandbox(execution, len(os.sched_getaffinity(0)))

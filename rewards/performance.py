@@ -25,9 +25,10 @@ _TOO_SLOW = (Outcome.TIMEOUT_CPU, Outcome.TIMEOUT_WALL)
 
 
 class ReferenceTimes:
-    """CPU seconds of the tasks' reference solutions, each measured once and kept.
+    """CPU seconds of the tasks' reference solutions, each measured once for the same tests and kept.
 
-    Bounded by the number of tasks. Not for several threads at once.
+    Bounded by the number of tasks, where feedback tells of tests by that of tests. Not for several threads at
+    once.
     """
 
     def __init__(self, sandbox: Executor, execution: ExecutionConfig) -> None:

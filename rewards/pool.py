@@ -39,7 +39,7 @@ class RewardPool:
 
     ``start_worker`` starts each: pipeline.evaluation.scorers has one for this machine and one for Ray.
     ``cache_file`` is where verdicts are stored, if ``reward_cache.persist`` is set. ``timeout_s`` is an
-    item's deadline; None is what the limits of ``execution`` allow at most, see ``rewards.deadline``.
+    item's deadline; None is twice what the limits of ``execution`` allow, and more: see ``rewards.deadline``.
     ``on_restart`` is called, in the event loop, with a line on each worker or sandbox that was replaced.
     Raises RewardsBrokenError when a worker does not start; the message carries its reason.
     """

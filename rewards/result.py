@@ -17,7 +17,8 @@ class RewardResult:
     leaves its group's statistics). ``breakdown`` maps each reward's name to its unweighted score.
     ``passed`` says that all tests passed. ``detail`` is the sandbox's short reason. ``cached`` says that
     the verdict was found (in the cache, or with an identical program in flight) and not made for this
-    completion; ``seconds`` is what scoring it cost now, next to nothing for one that was found.
+    completion; ``seconds`` is how long scoring it took now: next to nothing for one from the cache, the wait
+    for one in flight.
     """
 
     reward: float

@@ -167,9 +167,10 @@ class Scorer:
         return scores
 
     def _syntax_failure(self, item: _Item, message: str) -> RewardResult:
-        run = ["tests", "execution"]
-        names = ["syntax", "complexity", *(run if self._sandbox is not None else ())]
-        names += [name for name in item.rules.weights if name not in names + run and item.needs(name)]
+        of_run = ("tests", "execution")
+        names = ["syntax", "complexity", *(of_run if self._sandbox is not None else ())]
+        left = (*names, *of_run, *(("performance",) if self._sandbox is None else ()))
+        names += [name for name in item.rules.weights if name not in left and item.needs(name)]
         return RewardResult(
             reward=item.rules.syntax_failure_reward,
             breakdown=dict.fromkeys(names, 0.0),

@@ -43,7 +43,8 @@ def make_reward_function(
     text of the answer that stands at the end of the prompt already. The data set needs a column ``task_id``
     with keys of ``tasks_by_id``; ValueError for another. An infrastructure error gives None, which TRL leaves
     out of the group. Where TRL passes ``log_metric``, the pass rate and the shares of failures are logged
-    under the names of pipeline.record.metrics, and the mean of each part of the breakdown as rewards/PART.
+    under the names of pipeline.record.metric_names, and so are the seconds of scoring, the share found in the
+    cache, and the mean of each part of the breakdown as rewards/PART.
     """
 
     def code_reward(
@@ -143,7 +144,8 @@ def reward_metrics(results: Sequence[RewardResult]) -> dict[str, float]:
     metrics["rollout/pass_rate"] = sum(result.passed for result in judged) / len(judged)
     metrics["rollout/syntax_failure_share"] = num_syntax_failures / len(judged)
     metrics["rewards/seconds_mean"] = sum(result.seconds for result in judged) / len(judged)
-    metrics["rewards/seconds"] = sum(result.seconds for result in judged)
+    # Who waited for an equal program kept no worker busy.
+    metrics["rewards/seconds"] = sum(result.seconds for result in judged if not result.cached)
     metrics["rewards/cache_hit_rate"] = sum(result.cached for result in judged) / len(judged)
     # A reward may have no opinion of a completion (rewards.custom), and few run after a syntax failure.
     for name in dict.fromkeys(name for result in judged for name in result.breakdown):

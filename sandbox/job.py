@@ -135,7 +135,11 @@ def known_names(statements: Sequence[ast.stmt]) -> set[str]:
     known = set(dir(builtins))
     for node in (node for statement in statements for node in ast.walk(statement)):
         match node:
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.ExceptHandler(name=str(name)):
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                known.add(name)
+            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)):
+                known.add(name)
+            case ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
                 known.add(name)
             case ast.alias(name=name, asname=other):
                 known.add(other or name.partition(".")[0])

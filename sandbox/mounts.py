@@ -39,6 +39,8 @@ def hide_host(
     ``masked``, below them, read as empty, but for ``extra``. There is no /proc, no /dev but
     ``devices``, no /tmp. Raises OSError where the host refuses, with the old file system still in place.
     """
+    if (pivot_root := _PIVOT_ROOT.get(platform.machine())) is None:
+        raise OSError(f"pivot_root has no known number on {platform.machine()}")
     _mount(None, "/", None, _MS_REC | _MS_PRIVATE, None)
     trees = [(path, _clone(path, _ATTR_NODEV)) for path in paths if os.path.exists(path)]
     trees += [(path, _clone(path, 0)) for path in devices if os.path.exists(path)]
@@ -58,7 +60,7 @@ def hide_host(
             _mount(None, made, None, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | _MS_NOSUID | _MS_NODEV, None)
         os.chdir(root)
         # The old root lands on top of the new one, where it can be taken off without a folder for it.
-        check_call(libc.syscall(_PIVOT_ROOT[platform.machine()], b".", b"."), "pivot_root")
+        check_call(libc.syscall(pivot_root, b".", b"."), "pivot_root")
     except OSError:
         os.chdir("/")
         libc.umount2(os.fsencode(root), _MNT_DETACH)

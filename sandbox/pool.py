@@ -55,7 +55,7 @@ class SandboxPool:
         allow_unsafe: bool = False,
         without: frozenset[str] = frozenset(),
     ) -> None:
-        """Start all zygotes and wait for them. Raises ValueError, SandboxError."""
+        """Start all zygotes and wait for them. Raises ValueError, SandboxError, OSError (no process left)."""
         for name, value, least in (
             ("num_workers", num_workers, 1),
             ("recycle_after", recycle_after, 1),

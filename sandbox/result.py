@@ -131,12 +131,12 @@ class ExecutionRequest:
 class ExecutionResult:
     """The verdict, with a short reason and the usage.
 
-    ``num_passed`` of ``num_tests`` tests passed; a test program counts its unittest methods or
-    ``test_*`` functions, a ``check`` or bare asserts count as one. ``detail`` is short: the first
-    failing test's index, the exception's type and the line of the solution, as the solution's own process
-    says; ``NOT_COMPILED`` for one that does not compile. ``clean`` is False when the program wrote to stderr.
-    ``level`` names the isolation that was in force: L3 to L0. ``values`` are what the calls returned, each in
-    a tuple of its own, None for one that raised; kept where the request asks for it, up to the first call
+    ``num_passed`` of ``num_tests`` tests passed; a test program counts its unittest methods or ``test_*``
+    functions, a ``check`` or bare asserts count as one. ``detail`` is short: the first failing test's index,
+    the exception's type and the line of the solution, as the solution's own process says; ``NOT_COMPILED``
+    for one that does not compile. ``clean`` is False when the program wrote to stderr. ``level`` names the
+    isolation that was in force: L3 to L0. ``values`` are what the calls returned, each in a tuple of its own,
+    None for one that raised or gave no plain data; kept where the request asks for it, up to the first call
     that ended the run.
     """
 

@@ -146,7 +146,7 @@ def score_file(
     """Judge the lines of ``source`` whose keys are not in ``done``, then write ``target``.
 
     ``keys`` are those of ``read_digests``, ``done`` the lines of ``earlier_results``; it grows. Raises
-    OSError where a file cannot be read or written, ValueError where ``source`` has changed since it was
+    OSError where a file cannot be read or written, ValueError where a line of ``source`` is gone since it was
     checked, or another process scores to ``target``.
     """
     part, keys = part_of(target), list(keys)
@@ -263,22 +263,20 @@ def _count(lines: list[str]) -> Counts:
     )
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """The lines that are not blank, with their numbers."""
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
-            try:
-                text = line.decode("utf-8")
-            except UnicodeDecodeError as fault:
-                raise ValueError(f"{path}:{number}: must be UTF-8 text ({fault})") from None
-            if text.strip():
-                yield number, text
+            if line.strip():
+                yield number, line
 
 
-def _job(line: str, terms: Terms) -> _Job:
+def _job(line: bytes, terms: Terms) -> _Job:
     """What one line asks for. Raises ValueError."""
     try:
-        fields = json.loads(line, parse_constant=refuse_constant)
+        fields = json.loads(line.decode("utf-8"), parse_constant=refuse_constant)
+    except UnicodeDecodeError as fault:
+        raise ValueError(f"must be UTF-8 text ({fault})") from None
     except (ValueError, RecursionError) as fault:
         raise ValueError(f"must be one JSON object ({fault})") from None
     if not isinstance(fields, dict):

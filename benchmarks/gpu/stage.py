@@ -77,7 +77,8 @@ class Stage:
         return list(self.all_parts())
 
     def measure(self, part: str) -> Figures:
-        """The figures of one part; raises whatever it fails with. The card is empty again afterwards."""
+        """The figures of one part; raises whatever it fails with. What it leaves on the card
+        is the next part's (``close`` ends it)."""
         # Imported here, as below.
         import torch
 

@@ -30,7 +30,7 @@ class Variant:
 
     @property
     def is_bf16(self) -> bool:
-        """Whether forward and backward run in bf16; such a gradient is rounded and not compared."""
+        """Whether forward and backward run in bf16; that gradient is told beside the one in fp32."""
         return bool(self.settings["training"]["bf16"])
 
     @property
@@ -142,7 +142,7 @@ _ON_A_GPU: Final[tuple[tuple[str, str, dict[str, object]], ...]] = (
     ("all-8bit", "all + AdamW with moments in 8 bits", {"optim": "adamw_8bit"}),
     ("all-liger", "all + Liger's fused kernels", {"use_liger_kernel": True}),
 )
-# Measured only where they are asked for.
+# Measured only where they are asked for, TRL in fp32 also on a processor without bf16.
 ON_DEMAND: Final = frozenset({"trl-fp32", "all-compiled", "all-lora", *(name for name, *_ in _ON_A_GPU)})
 
 

@@ -61,7 +61,7 @@ GROUPS: Final = (
 def profile_step(
     config: Config, model_path: Path, batch: TrainBatch, device: str, num_steps: int
 ) -> dict[str, Any]:
-    """The share of each group in a step's time, in percent, and the seconds behind it.
+    """The share of each group in a step's time, 0 to 1, and the seconds behind it.
 
     ``step_s`` is a step without the profiler, ``profiled_s`` one with it, of which the shares are; both are
     means over ``num_steps`` after a warm-up. Raises ValueError on another device than a CPU.

@@ -30,7 +30,7 @@ from pipeline.training.memory import TRAINER_LIBRARIES, limits, needed_flops, sh
 from pipeline.training.trainer import Trainer
 
 _MIB = 1024**2
-# Of a row whose memory is measured, and how many steps; of the free memory what it may take.
+# Of a row whose memory is measured, and how many steps; of the memory what it may take.
 _GENERATIONS, _PROMPT = 8, 128
 _NUM_STEPS = 2
 _MANY_TOKENS = 2048
@@ -190,11 +190,13 @@ def measure_memory(case: MemoryCase) -> dict[str, Any]:
     """Train a few steps; the estimate by its parts and the peak, in bytes."""
     spec, config = memory_terms(case)
     config = for_device(config, case.device)
+    is_cpu = case.device == "cpu"
+    # Before the weights are there, which the estimate counts.
+    free_gib = memory()[1]
     trainer = Trainer(config, resolve_model(config.model), case.device)
     shape, every = shape_of(trainer.model, case.model), limits(config)
-    is_cpu = case.device == "cpu"
     libraries = TRAINER_LIBRARIES if is_cpu else 0.0
-    room = memory()[1] * 2**30 - libraries if is_cpu else float(torch.cuda.mem_get_info()[1])
+    room = free_gib * 2**30 - libraries if is_cpu else float(torch.cuda.mem_get_info()[1])
     number = 0
     parts = trainer_parts(config, shape, case.device, every[number], num_tokens=case.num_tokens)
     if case.is_checkpointed or sum(parts.values()) > _LARGEST_SHARE * room:

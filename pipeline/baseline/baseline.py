@@ -7,12 +7,12 @@ by the same code. Patches nothing in TRL; on a CPU it does two things in its own
 pipeline.baseline.training).
 
 What stays different from the main job, being TRL's own: tasks come in shuffled passes over the data set
-whatever a curriculum would choose; learning rates warm up from 0, so that the first step of a warm-up
-trains nothing, where the main job's first step has 1/(warmup_steps + 1) of the peak. With vLLM, TRL masks
-sequences whose importance ratio is too large; with Transformers completions end at a fence token, not at a
-fence in the text (see sampling.stop_token_ids), and with bf16 the weights are cast anew at every decoded
-token (autocast). The checkpoints on the way hold weights only and there is no --resume: a run is one
-process's work.
+whatever a curriculum would choose; learning rates warm up from 0, so that the first step of a warm-up trains
+nothing, where the main job's first step has 1/(warmup_steps + 1) of the peak. With vLLM, and
+``grpo.importance_sampling_mode`` none, TRL masks sequences whose importance ratio is too large; with
+Transformers completions end at a fence token, not at a fence in the text (see sampling.stop_token_ids), and
+with bf16 the weights are cast anew at every decoded token (autocast). The checkpoints on the way hold weights
+only and there is no --resume: a run is one process's work.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def run_baseline(config: Config, verbose: bool) -> int:
     Raises:
         ValueError: the configuration cannot be run, or not by this trainer; before a model is loaded
             where that can be known.
-        StageError: the generator of a measurement failed, or no completion of a step could be scored.
+        StageError: the generator of a measurement failed, TRL's process was killed, or no group of a step has
+            two completions that could be scored.
     """
     for name, allowed, why in _ALLOWED:
         if (value := value_at(config, name)) != allowed:
@@ -143,7 +144,9 @@ class _Baseline:
         with self._display() as progress:
             progress.activity("loading the model")
             model_path = resolve_model(config.model)
+            # What is on the hub is known only now.
             refuse_unfit_weights(model_path)
+            refuse_misfit(config, model_path, self.device)
             refuse_unknown_layers(config, model_path)
             # Another run may remove the checkpoint that it is, or that adapters rest on.
             keep_for(self.folder.path, Path(model_path).resolve())

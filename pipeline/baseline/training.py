@@ -54,7 +54,7 @@ def train(job: TrainingJob) -> Trained:
 
     Raises:
         ValueError: the model cannot be trained by TRL.
-        StageError: no completion of a step could be scored.
+        StageError: no group of a step has two completions that could be scored.
     """
     config, stopwatch = job.config, Stopwatch()
     if config.runtime.trainer_threads is not None:

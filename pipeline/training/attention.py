@@ -45,14 +45,18 @@ class RowLayout:
 
 
 def row_kernel(model: PreTrainedModel, training: TrainingConfig, device: torch.device) -> RowKernel:
-    """Which kernel goes over the rows of ``model``, computing on ``device``; the run says which on a GPU."""
+    """Which kernel goes over the rows of ``model``, computing on ``device``; a run is told of a slow one."""
     if device.type == "cpu":
         return "cpu"
     text = model.config.get_text_config()
     head_size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     dtype = torch.bfloat16 if training.bf16 else torch.float32
     has_flash = has_flash_kernel(dtype, head_size, device)
-    _log.info("attention over rows: %s", "flash, by lengths" if has_flash else "SDPA, by sequences")
+    if not has_flash:
+        _log.warning(
+            "attention over rows goes sequence by sequence: the flash kernel, which wants bf16 and a card of "
+            "compute capability 8.0 or newer, does not take this model"
+        )
     return "varlen" if has_flash else "sdpa"
 
 

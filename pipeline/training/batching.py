@@ -276,7 +276,7 @@ class StepTotals:
         return num_inputs - sum(plan.num_tokens - plan.num_padding for plan in self.micro_plans)
 
     def metrics(self) -> Mapping[str, float]:
-        """The step's metrics that follow from them; see pipeline/record/metrics.py for the names."""
+        """The step's metrics that follow from them; see pipeline/record/metric_names.py for the names."""
         num_tokens = sum(plan.num_tokens for plan in self.micro_plans)
         num_padding = sum(plan.num_padding for plan in self.micro_plans)
         capacity = sum(plan.capacity for plan in self.micro_plans)

@@ -73,7 +73,9 @@ def prepare_layers(model: PreTrainedModel, training: TrainingConfig, device: tor
         return False
     reason = why_not_compile(device)
     if reason is None:
-        return compile_layers(model) > 0
+        if compile_layers(model) > 0:
+            return True
+        reason = f"{type(model).__name__} has no layers of the kind that Transformers checkpoints"
     _log.warning("training.torch_compile: the run goes on uncompiled: %s", reason)
     return False
 

@@ -54,8 +54,8 @@ class _OpenStep:
 class StepGradient:
     """Sums up the gradients of a step's micro-batches in ``weights``.
 
-    ``limit`` only falls, at the first memory error, and keeps what was learnt for the steps that follow.
-    ``is_compiled`` says that the layers are compiled, ``kernel`` goes over the rows.
+    ``limit`` falls at a memory error, and keeps what was learnt for the steps that follow; ``adopt_limit`` of
+    the trainer sets it. ``is_compiled`` says that the layers are compiled, ``kernel`` goes over the rows.
     """
 
     def __init__(

@@ -3,9 +3,9 @@
     TrainerHandle.step ─► rank 0, rank 1, … (pipeline.training.rank) ─► the first rank's answer
 
 A step is one collective after the other, so a rank that fails or falls silent holds up all of them: the call
-ends at once then, with an error that names the rank, and all ranks are ended. They can be started again, and
-are then as at the start of the run, until ``load``. Each is a process of this machine, or where there is Ray
-an actor.
+ends when one fails, or at its deadline, with an error that names the rank, and all ranks are ended. They can
+be started again, and are then as at the start of the run, until ``load``. Each is a process of this machine,
+or where there is Ray an actor.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class TrainerHandle:
     """The ``runtime.trainer_ranks`` ranks, their model on ``device`` ("cpu" or "cuda"), on ``places`` if any.
 
     Every call has a deadline and raises TrainerLostError past it. ``pids`` are the ranks' processes, in
-    order. There are none before ``start``, nor after an error until it is called again.
+    order: none before ``start``, after an error those that it ended.
     """
 
     def __init__(
@@ -145,11 +145,11 @@ class TrainerHandle:
 
     @property
     def layout(self) -> dict[str, int]:
-        """What the rounding of a step hangs on besides its samples and its parts; see ``adopt``."""
+        """What the rounding of a step hangs on besides its samples, its parts and failed allocations."""
         return {"limit": self._limit, "threads": self._num_threads}
 
     async def adopt(self, limit: int) -> None:
-        """Keep micro-batches to the ``limit`` of a step's ``layout`` from now on; call it before step 1."""
+        """Keep micro-batches to the ``limit`` of a step's ``layout`` from now on; call it before the step."""
         if self._config.training.memory == "auto" and (limit != self._limit or not self._is_fitted):
             await self._all("adopt_limit", limit, what="fit", limit=_FIT_LIMIT)
             self._limit, self._is_fitted = limit, True

@@ -2,7 +2,7 @@
 
 Every rank plans the same step, trains on its share of the micro-batches and adds up: token weights are
 those of the whole step, so gradients and sums are added, never averaged, and the split changes nothing.
-Starts no processes; knows no optimiser and no loss.
+Starts no processes, computes no loss and makes no step.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class ShardedRanks(Ranks):
         self._mesh = mesh
 
     def load_device(self, device: torch.device) -> torch.device:
-        """None yet: neither a GPU nor the host of many ranks ever holds the whole model once a rank."""
+        """None yet: no GPU holds the whole model, nor, but for adapters, the host once a rank."""
         return torch.device("meta")
 
     def shard(self, model: PreTrainedModel, path: Path | str, *, bf16: bool) -> ForwardFn:

@@ -186,8 +186,8 @@ class Trainer:
 
         The version rises by one, also when no sample has any signal. The device is waited for once, at the
         end. Raises FloatingPointError when the gradient is not finite: the weights are spoilt then, and the
-        run ends; ``--resume`` goes on from its last checkpoint. Raises MemoryError when a single sequence
-        does not fit into memory.
+        run ends; ``--resume`` goes on from its last checkpoint. Raises MemoryError when a single sequence,
+        or with training.memory fixed or other ranks any micro-batch, does not fit into memory.
         """
         started = time.perf_counter() - (self._earlier_s if batch.part else 0.0)
         training = self.config.training
