@@ -23,6 +23,7 @@ MAX_ANSWER_BYTES = 4 * 1024**2
 
 _HOME = Path(__file__).parent
 _HOME_URI = _HOME.as_uri()
+_END_TIMEOUT_S = 10.0
 
 
 class UnreadableError(Exception):
@@ -79,7 +80,7 @@ class RuffServer:
     def close(self) -> None:
         """End the process."""
         self._process.kill()
-        self._process.wait(timeout=self._timeout_s)
+        self._process.wait(timeout=_END_TIMEOUT_S)
         self._input.close()
         self._output.close()
 

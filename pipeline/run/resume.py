@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import blake2b
@@ -39,7 +38,7 @@ from pipeline.models.prompts import training_sampling
 from pipeline.record.checkpoints import find_faults, latest_checkpoint, step_of
 from pipeline.record.draw_states import DrawState
 from pipeline.record.ledger import Ledger, Terms
-from pipeline.record.ledger_tables import glancing, known_checkpoints, reading
+from pipeline.record.ledger_tables import glancing, known_checkpoints, open_to_read, reading
 from pipeline.record.metrics import read_metrics
 from pipeline.rollouts.draws import max_gated
 from rewards.digest import task_digest
@@ -337,5 +336,5 @@ def _query(path: Path, query: str) -> tuple[Any, ...]:
     """The first row that ``query`` finds in the ledger; empty where there is none, or no ledger."""
     if not _holds_anything(path):
         return ()
-    with contextlib.closing(sqlite3.connect(path)) as database:
+    with contextlib.closing(open_to_read(path)) as database:
         return database.execute(query).fetchone() or ()

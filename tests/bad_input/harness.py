@@ -6,6 +6,7 @@ the disk changed, not a byte, and nothing left behind.
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -76,11 +77,17 @@ def _refuse_once(case: Case, folder: Path, capsys: pytest.CaptureFixture[str]) -
         patch.chdir(folder)
         patch.setenv("TMPDIR", temporary)
         patch.setattr(tempfile, "tempdir", None)
+        patch.setattr(sys, "path", [*sys.path])
         try:
             status = case.command(case.arguments)
         except SystemExit as stop:
             assert isinstance(stop.code, int), f"no exit status but {stop.code!r}"
             status = stop.code
+        finally:
+            # Modules of this folder: the next case has others of these names.
+            for name, module in [*sys.modules.items()]:
+                if str(getattr(module, "__file__", None)).startswith(f"{folder}/"):
+                    del sys.modules[name]
     said = capsys.readouterr().err
     assert status == 2, f"exit status {status}: {said}"
     lines = [line for line in said.splitlines() if line and not line.startswith(_NO_MESSAGES)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -206,14 +207,16 @@ def _fields(model: type[BaseModel], prefix: str = "") -> list[tuple[str, str | N
     fields = []
     for name, field in model.model_fields.items():
         fields.append((prefix + name, field.description))
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            fields += _fields(field.annotation, f"{prefix}{name}.")
+        # Those of list[...] and dict[...] as well.
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                fields += _fields(kind, f"{prefix}{name}.")
     return fields
 
 
 def test_every_field_has_a_description() -> None:
     fields = _fields(Config)
-    assert "acceleration.curriculum.strategy" in dict(fields)
+    assert {"acceleration.curriculum.strategy", "rewards.per_source.weights"} <= dict(fields).keys()
     assert [path for path, description in fields if not description] == []
 
 

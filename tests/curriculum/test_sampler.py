@@ -239,6 +239,10 @@ def test_the_order_in_which_groups_of_a_step_are_done_changes_no_draw(curriculum
         samplers[0].record(second[0], 3, 8, step=step)
         samplers[1].record(second[0], 3, 8, step=step)
         samplers[1].record(first[0], 8, 8, step=step)
+        # Two groups of one task, one of them without signal.
+        for sampler, passed in zip(samplers, ((8, 3), (3, 8)), strict=True):
+            for num_passed in passed:
+                sampler.record(_TASKS[0].task_id, num_passed, 8, step=step)
     ends = [sampler.draw(12).task_id for sampler in samplers]
     assert ends[0] == ends[1]
     assert samplers[0].state_dict() == samplers[1].state_dict()

@@ -107,8 +107,10 @@ def test_functions_are_loaded_from_the_working_directory_and_called_as_trl_calls
 
 
 def test_an_installed_module_is_not_shadowed_by_a_file_of_the_working_directory(
-    working_directory: Path,
+    working_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Who has imported it before would get that one, whatever the path.
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
     (working_directory / "colorsys.py").write_text("raise SystemExit('imported')\n")
     with pytest.raises(ConfigError, match="defines no judge"):
         load_custom(["colorsys:judge"])
@@ -176,6 +178,7 @@ def test_an_import_that_takes_long_says_so_and_a_quick_one_nothing(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.usefixtures("working_directory")
 def test_nothing_is_loaded_and_no_path_is_changed_without_custom_rewards() -> None:
     before = list(sys.path)
     assert load_custom([]) == ()

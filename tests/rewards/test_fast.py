@@ -197,8 +197,12 @@ def test_a_process_counts_as_the_server_does(linter: Linter) -> None:
 
 
 def test_project_configuration_has_no_effect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "ruff.toml").write_text('[lint]\nselect = []\nignore = ["ALL"]\n')
+    # A command line's --select goes before select and ignore, and not before this.
+    (tmp_path / "ruff.toml").write_text('[lint.per-file-ignores]\n"*" = ["ALL"]\n')
     monkeypatch.chdir(tmp_path)
+    # Where the process works.
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert count_by_process(SLOPPY) >= 5
     with Linter() as linter:
         assert linter.count_issues(SLOPPY) >= 5
 
@@ -259,9 +263,10 @@ def test_programs_that_end_the_server_cost_no_other_program_its_server() -> None
 
 
 def test_a_program_of_which_ruff_has_far_too_much_to_say_scores_zero(linter: Linter) -> None:
-    started = time.process_time()
+    gc.collect()
+    started = time.thread_time()
     assert linter.count_issues(COMPARISONS) == ISSUES_FOR_ZERO
-    assert time.process_time() - started < 0.5
+    assert time.thread_time() - started < 0.5
     assert linter.count_issues(HONEST) == 0
     with pytest.raises(UnreadableError, match="bytes to say"):
         count_by_process(COMPARISONS)

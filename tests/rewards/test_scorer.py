@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import shutil
 import time
@@ -167,9 +168,10 @@ def test_a_syntax_error_that_a_program_raises_is_none_of_its_own(scorer: Scorer)
 def test_what_compiles_only_at_great_cost_ends_in_the_sandbox(sandbox: SandboxPool) -> None:
     bomb = "def add(a, b):\n" + "".join(f"{' ' * i}try: pass\n{' ' * i}finally:\n" for i in range(1, 20))
     with Scorer(RewardsConfig(), ExecutionConfig(timeout=1.0), sandbox) as scorer:
-        started = time.process_time()
+        gc.collect()
+        started = time.thread_time()
         result = scorer.score(TASK, fenced(f"{bomb}{' ' * 20}a += 1\n"))
-        assert time.process_time() - started < 1.0
+        assert time.thread_time() - started < 1.0
     assert result.outcome in (Outcome.OOM, Outcome.TIMEOUT_CPU)
     assert result.breakdown["syntax"] == 1.0 and result.breakdown["execution"] == 0.0
 
@@ -401,10 +403,12 @@ def test_a_change_of_the_source_of_what_judges_has_another_digest(
 ) -> None:
     for package in ("rewards", "sandbox"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "curriculum").mkdir()
+    shutil.copy(ROOT / "curriculum" / "judging.py", tmp_path / "curriculum")
     monkeypatch.setattr("rewards.digest.__file__", str(tmp_path / "rewards" / "digest.py"))
     before = judge_digest()
     assert judge_digest() == before
-    for name in ("rewards/scorer.py", "sandbox/judge.py"):
+    for name in ("rewards/scorer.py", "sandbox/judge.py", "curriculum/judging.py"):
         source = tmp_path / name
         source.write_bytes(source.read_bytes() + b"\n")
         changed = judge_digest()

@@ -134,7 +134,9 @@ def test_a_program_that_takes_mypy_too_long_earns_nothing(
     # Each further level doubles the work of inference, and more.
     code = "def f(x: int) -> object:\n    return " + "list(map(lambda y: " * 14 + "x" + ", [1]))" * 14 + "\n"
     monkeypatch.setattr(rewards.type_check, "_PROCESS_CPU_S", 4)
-    with TypeChecker() as checker:
+    # A busy machine gives these seconds late.
+    monkeypatch.setattr(rewards.type_check, "_CPU_SHARE", 0.03)
+    with TypeChecker(timeout_s=60.0) as checker:
         assert checker.count_errors(first_line + code) == 10
         assert checker._num_failures == 0
         assert checker.count_errors(HONEST) == 0

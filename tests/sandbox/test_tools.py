@@ -455,12 +455,14 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_progress_is_one_line_on_a_terminal() -> None:
+def test_progress_is_one_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandbox.progress._LIVE_INTERVAL_S", 0.0)
     screen = Terminal()
     progress = Progress(2, [], screen)
     progress.count(True)
     progress.count(None)
     progress.finish()
+    assert screen.getvalue().count("\r") == 3 and screen.getvalue().count("\n") == 1
     last = screen.getvalue().rpartition("\r")[2]
     assert last.rstrip() == last.strip() and last.endswith("\n")
     assert last.startswith("scored 2 of 2, ") and "1 passed, 1 not judged" in last

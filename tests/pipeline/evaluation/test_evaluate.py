@@ -16,12 +16,20 @@ from curriculum.ladder.index import ladder_tasks
 from curriculum.task import Task
 from pipeline.errors import StageError
 from pipeline.evaluation.command import run_evaluation
-from pipeline.evaluation.evaluate import EvaluationReport, EvaluationTerms, TextScorer, evaluate_tasks
+from pipeline.evaluation.evaluate import (
+    EvaluatedSample,
+    EvaluationJournal,
+    EvaluationReport,
+    EvaluationTerms,
+    TextScorer,
+    evaluate_tasks,
+)
 from pipeline.evaluation.forms import ChatForm
 from pipeline.evaluation.samples import read_samples, sample_completion, sample_program, write_samples
 from pipeline.evaluation.scorers import SandboxScorer
 from pipeline.generation.generator import GeneratorError
 from pipeline.messages import SamplingSettings
+from pipeline.models.prompts import encode_prompt, stop_strings
 from rewards.result import RewardResult
 from sandbox.pool import SandboxPool
 from sandbox.result import Outcome
@@ -90,6 +98,45 @@ def test_requests_are_bounded_and_their_seeds_depend_on_seed_and_task_only() -> 
     assert seeds[1].items() <= seeds[0].items()
     assert all(seeds[0][name] != seeds[2][name] for name in seeds[0])
     assert len(set(seeds[0].values())) == len(tasks)
+
+
+def test_what_is_asked_is_the_prompt_with_its_prefill_and_ends_where_the_form_says() -> None:
+    tasks = ladder_tasks("train")[:3]
+    generator = ScriptedGenerator(lambda name, index: "")
+    evaluate(generator, tasks, 1, _FixedScorer(lambda text: Outcome.WRONG), prefill=_PREFILL)
+    asked = {request.request_id: request for request in generator.requests}
+    for task in tasks:
+        request = asked[f"evaluation/{task.task_id}"]
+        assert request.prompt_ids == encode_prompt(make_tokenizer(), task, _PREFILL)
+        assert request.prompt_ids != encode_prompt(make_tokenizer(), task, "")
+        assert request.sampling.stop == stop_strings(GenerationConfig(assistant_prefill=_PREFILL)) != ()
+
+
+def test_what_is_missing_of_a_task_is_not_drawn_with_the_seed_of_what_is_there(tmp_path: Path) -> None:
+    (task,) = ladder_tasks("train")[:1]
+    form = ChatForm(tokenizer=make_tokenizer(), generation=GenerationConfig())
+    seeds = []
+    for num_kept in (0, 1):
+        generator = ScriptedGenerator(lambda name, index: "")
+        path = tmp_path / f"journal{num_kept}.jsonl"
+        earlier = EvaluationJournal(path, {}, hint="")
+        for _ in range(num_kept):
+            earlier.add(EvaluatedSample(task_id=task.task_id, text="", result=result_of(Outcome.WRONG)))
+        earlier.close()
+        journal = EvaluationJournal(path, {}, hint="")
+        scorer = _FixedScorer(lambda text: Outcome.WRONG)
+        settings = SamplingSettings(max_completion_length=8)
+        evaluation = evaluate_tasks(
+            *(generator, [task], form, settings, 2, scorer, 0),
+            terms=EvaluationTerms(task_timeout_s=60.0),
+            journal=journal,
+        )
+        asyncio.run(evaluation)
+        (request,) = generator.requests
+        assert request.num_generations == 2 - num_kept
+        seeds.append(request.seed)
+        journal.close()
+    assert seeds[0] != seeds[1]
 
 
 def test_samples_that_could_not_be_judged_are_counted_apart() -> None:

@@ -187,6 +187,24 @@ def test_a_resume_goes_on_with_the_measurement_of_its_step_and_forgets_those_of_
     assert json.loads(later.read_text(encoding="utf-8"))["pass_at_1"]["num_tasks"] == 6
 
 
+def test_samples_that_lost_weights_wrote_are_asked_for_anew(tmp_path: Path) -> None:
+    config = _config(max_steps=6, inloop_requests=1)
+    broken = FakeRun(tmp_path, config, heldout=_HELDOUT)
+    broken.trainer.dies_in_step = 3
+    broken.generator.held["evaluation/e3"] = lambda: False
+    broken.generator.held["draw-6"] = lambda: "generate evaluation/e3" in broken.log
+    with pytest.raises(StageError, match="the trainer died"):
+        broken.train()
+    journal = broken.folder.path / "evaluation_step-000002.journal.jsonl"
+    head, first, *others = journal.read_text(encoding="utf-8").splitlines()
+    # As if step 3 had been trained, and its weights had written a token of it.
+    first = json.dumps({**json.loads(first), "max_policy_version": 3})
+    journal.write_text("\n".join([head, first, *others, ""]), encoding="utf-8")
+    resumed = FakeRun(tmp_path, config, heldout=_HELDOUT, done_steps=2)
+    resumed.train()
+    assert _asked(resumed)[:6] == [task.task_id for task in _HELDOUT]
+
+
 def test_a_resume_that_measures_other_tasks_begins_the_measurement_of_its_step_anew(tmp_path: Path) -> None:
     broken = FakeRun(tmp_path, _config(inloop_requests=1), heldout=_HELDOUT)
     broken.trainer.dies_in_step = 3

@@ -311,7 +311,12 @@ def test_two_real_engines_answer_together_and_take_the_same_weights(tmp_path: Pa
             await generator.update_weights(update)
             return before, await asyncio.gather(*(collect(generator, one) for one in asked))
 
-    before, after = asyncio.run(asyncio.wait_for(body(), 100))
+    num_threads = torch.get_num_threads()
+    try:
+        before, after = asyncio.run(asyncio.wait_for(body(), 100))
+    finally:
+        # Each engine takes its share of them.
+        torch.set_num_threads(num_threads)
     for groups, version in ((before, 0), (after, 1)):
         completions = [one for group in groups for one in group]
         assert len(completions) == 16

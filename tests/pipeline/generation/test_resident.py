@@ -164,6 +164,18 @@ def test_a_host_without_a_run_ends_itself_after_its_idle_deadline() -> None:
     assert asyncio.run(resident.find(0)) is None
 
 
+def test_a_host_with_a_run_stays_however_long_that_says_nothing() -> None:
+    async def scenario() -> None:
+        pid, _ = await keep_one(idle_s=2.0)
+        client = await EngineClient.connect(resident.socket_path(0))
+        await asyncio.sleep(2.5)
+        assert is_running(pid) and (await client.call("state"))[1] == 0
+        await client.close()
+        assert await resident.stop(0) is None
+
+    asyncio.run(scenario())
+
+
 def test_a_crashed_host_is_found_to_be_none_and_its_socket_goes() -> None:
     pid, child = asyncio.run(keep_one())
     os.kill(pid, signal.SIGKILL)

@@ -252,8 +252,11 @@ def test_an_adapter_is_merged_into_the_running_engine_exactly(
     async def scenario() -> tuple[PreTrainedModel, list[Completion], list[Completion]]:
         version = (await collect(vllm_engine, ask(vllm_engine, "now", 1, length=1)))[0].max_policy_version
         model, update = publish_random_adapter(base, tmp_path / "adapter", version + 1, scale=0.05)
-        running = asyncio.create_task(collect(vllm_engine, ask(vllm_engine, "across", 4, length=128)))
-        await asyncio.sleep(0.3)
+        long = ask(vllm_engine, "across", 4, length=128, stop=())
+        running = asyncio.create_task(collect(vllm_engine, long))
+        await collect(vllm_engine, ask(vllm_engine, "turns", 1, length=1))
+        # Written beside them: when it has ended, they have as many tokens.
+        await collect(vllm_engine, ask(vllm_engine, "gauge", 1, length=GAUGE, stop=()))
         await generator.update_weights(update)
         across = [c for c in await running if c.max_policy_version > version]
         after = await collect(vllm_engine, ask(vllm_engine, "adapted", 4))

@@ -55,10 +55,11 @@ def test_at_the_end_of_the_block_guard_and_mark_are_gone() -> None:
         mark = os.environ[MARK]
         wait_for_mark(sleeper.pid, mark)
         assert Family(mark).look() == [sleeper.pid]
+    assert MARK not in os.environ
+    assert none_runs([int(pid) for pid in found])
     assert is_running(sleeper.pid)
     sleeper.kill()
     sleeper.wait()
-    assert none_runs([int(pid) for pid in found])
 
 
 def test_a_process_that_was_seen_before_it_had_its_mark_is_known_when_it_has() -> None:

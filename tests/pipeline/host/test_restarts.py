@@ -299,6 +299,45 @@ async def test_a_generator_that_is_closed_while_it_starts_leaves_nothing_behind(
         await writing
 
 
+async def test_a_generator_that_is_closed_while_a_new_engine_loads_weights_ends_that_one() -> None:
+    class Loading(Engine):
+        async def update_weights(self, update: WeightUpdate) -> WeightsLoaded:
+            is_loading.set()
+            await asyncio.sleep(1000)
+            raise AssertionError
+
+    is_loading, fresh = asyncio.Event(), Loading(no_fault)
+    run = Supervised(Engine(lost_at(0)), fresh, notes=Notes())
+    await run.generator.update_weights(update(1))
+    writing = asyncio.create_task(run.versions())
+    await asyncio.wait_for(is_loading.wait(), 20)
+    await run.generator.close()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    assert fresh.fate == "killed"
+
+
+@pytest.mark.parametrize("works", [True, False])
+async def test_an_engine_whose_starts_outlast_the_window_is_given_up_unless_it_works(works: bool) -> None:
+    notes = Notes()
+    # The second completion, or the first, is never there.
+    engines = [Engine(lost_at(1 if works else 0)) for _ in range(6)]
+
+    run = Supervised(*engines, Engine(no_fault), notes=notes, max_restarts=2)
+    start = run._start
+
+    async def start_slowly() -> Engine:
+        notes.now_s += 900.0
+        return await start()
+
+    run.generator._start = start_slowly
+    if works:
+        assert len(await run.versions()) == 3
+        return
+    with pytest.raises(StageError, match="2 restarts without any work between them are allowed"):
+        await run.versions()
+
+
 def test_a_kill_for_want_of_memory_is_told_from_another_one(tmp_path: Path) -> None:
     counter = tmp_path / "memory.events"
     counter.write_text("low 0\noom 3\noom_kill 2\n")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -31,18 +32,24 @@ async def test_a_guarded_wait_is_given_up_when_the_run_shall_end_and_done_work_i
 
 
 def test_the_first_signal_asks_and_handlers_are_put_back() -> None:
-    before = signal.getsignal(signal.SIGTERM)
+    def own(number: int, frame: FrameType | None) -> None:
+        """Of whoever was there first."""
 
-    async def scenario() -> list[str]:
-        stop, log = StopRequest(), []
+    log: list[str] = []
+
+    async def scenario() -> None:
+        stop = StopRequest()
         with stop_on_signals(stop, lambda: log.append("asked")):
             os.kill(os.getpid(), signal.SIGTERM)
-            await stop.guard(asyncio.sleep(0.01))
-        return log
+            await stop.guard(asyncio.sleep(1000))
 
-    with pytest.raises(StoppedError):
-        asyncio.run(scenario())
-    assert signal.getsignal(signal.SIGTERM) is before
+    before = signal.signal(signal.SIGTERM, own)
+    try:
+        with pytest.raises(StoppedError):
+            asyncio.run(scenario())
+        assert signal.getsignal(signal.SIGTERM) is own and log == ["asked"]
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 TWICE = """

@@ -16,6 +16,7 @@ from configs.schema import Config, ModelConfig
 from pipeline.host.files import locked
 from pipeline.models import packaged as packaged_model
 from pipeline.models.find import (
+    absolute_name,
     local_folder,
     path_on_this_node,
     refuse_damaged_model,
@@ -104,6 +105,7 @@ def test_a_folder_named_as_a_built_in_model_is_not_taken_for_it(
     (tmp_path / "smollm2-135m-instruct" / "config.json").write_text("{}")
     found = local_folder(ModelConfig(name="smollm2-135m-instruct"))
     assert found is None or found.is_absolute()
+    assert absolute_name("smollm2-135m-instruct") == "smollm2-135m-instruct"
 
 
 def test_a_folder_without_config_is_refused_by_name(tmp_path: Path) -> None:

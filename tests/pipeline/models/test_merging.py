@@ -17,7 +17,7 @@ from pipeline.host.files import locked
 from pipeline.models import find
 from pipeline.models.find import adapter_base, resolve_model
 from pipeline.models.loading import load_model, load_tokenizer
-from pipeline.models.merging import merge_adapter, merged_weights, read_adapter
+from pipeline.models.merging import adapter_scale, merge_adapter, merged_weights, read_adapter
 from tests.pipeline.adapter_files import publish_random_adapter
 from tests.pipeline.tiny_model import make_model, save_model
 
@@ -162,6 +162,7 @@ def test_a_change_below_the_last_bit_of_a_bf16_base_is_kept_in_fp32(base: Path, 
     [
         ({"use_dora": True}, "only plain LoRA can be merged, not LORA, use_dora"),
         ({"peft_type": "IA3"}, "only plain LoRA can be merged, not IA3"),
+        ({"fan_in_fan_out": True}, "only plain LoRA can be merged"),
         ({"alpha_pattern": {"q_proj": 2}}, "alpha_pattern"),
         ({"init_lora_weights": "pissa_niter_4"}, "init_lora_weights=pissa_niter_4"),
     ],
@@ -171,6 +172,11 @@ def test_what_is_no_plain_lora_is_refused(adapter: Path, change: dict[str, objec
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(ValueError, match=complaint):
         read_adapter(adapter)
+
+
+def test_the_scale_of_rslora_goes_by_the_root_of_the_rank() -> None:
+    assert adapter_scale({"r": 4, "lora_alpha": 6}) == 1.5
+    assert adapter_scale({"r": 4, "lora_alpha": 6, "use_rslora": True}) == 3.0
 
 
 def test_damaged_adapters_are_refused_by_name(adapter: Path) -> None:

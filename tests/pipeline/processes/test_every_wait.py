@@ -46,6 +46,8 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
 DEADLINE_S = 0.6
+# Where no deadline is to be met: what ends at once does so long before.
+LONG_S = 60.0
 # What a probe of those who are late takes, and the end of a process.
 GRACE_S = 6.0
 FAULTS: tuple[Fault, ...] = get_args(Fault)
@@ -57,9 +59,11 @@ REQUEST = GenerationRequest(
     request_id="r", prompt_ids=(1,), num_generations=2, sampling=SamplingSettings(max_completion_length=4)
 )
 RUNTIME = ("generation", "weight_update", "train_step", "startup")
-CONFIG = Config.model_validate(
-    {"runtime": {f"{name}_timeout_s": DEADLINE_S for name in RUNTIME}, "training": {"memory": "auto"}}
-)
+
+
+def config_of(deadline_s: float) -> Config:
+    runtime = {f"{name}_timeout_s": deadline_s for name in RUNTIME}
+    return Config.model_validate({"runtime": runtime, "training": {"memory": "auto"}})
 
 
 RESULT = RewardResult(
@@ -95,19 +99,20 @@ ANSWERS: Mapping[str, Any] = {
 class Wait:
     """Who waits for ``method`` of which process, and what it does about a fault.
 
-    ``do`` makes the caller of the ends that the function gives, and has it wait once, and then once more.
-    A fault that is ``mended`` is told, and the right answer comes from another process.
+    ``do`` makes the caller of the ends that the function gives, with so many seconds as its deadline, and has
+    it wait once, and then once more. A fault that is ``mended`` is told, and the right answer comes from
+    another process.
     """
 
     who: str
     method: str
-    do: Callable[[Callable[[], Liar]], Awaitable[list[Any]]]
+    do: Callable[[Callable[[], Liar], float], Awaitable[list[Any]]]
     names: str = f"process {PID}"
     mended: tuple[Fault, ...] = ()
 
 
 def of_the_engine(ask: Callable[[VllmGenerator], Awaitable[Any]]) -> Callable[..., Awaitable[list[Any]]]:
-    async def do(end: Callable[[], Liar]) -> list[Any]:
+    async def do(end: Callable[[], Liar], deadline_s: float) -> list[Any]:
         liar = end()
 
         class Client:
@@ -120,7 +125,7 @@ def of_the_engine(ask: Callable[[VllmGenerator], Awaitable[Any]]) -> Callable[..
             async def call(method: str, *arguments: object) -> Any:
                 return await asyncio.wrap_future(liar.call(method, *arguments))
 
-        generator = VllmGenerator(cast(EngineEnd, Client()), CONFIG)
+        generator = VllmGenerator(cast(EngineEnd, Client()), config_of(deadline_s))
         return [await ask(generator), await ask(generator)]
 
     return do
@@ -135,12 +140,12 @@ def of_the_trainer(
 ) -> Callable[..., Awaitable[list[Any]]]:
     """One rank that is bad, and ``others`` that are well."""
 
-    async def do(end: Callable[[], Liar]) -> list[Any]:
+    async def do(end: Callable[[], Liar], deadline_s: float) -> list[Any]:
         class Handle(TrainerHandle):
             def _make_ranks(self) -> list[Any]:
                 return [end(), *[Liar(ANSWERS) for _ in range(others)]]
 
-        trainer = Handle(CONFIG, "model", "cpu")
+        trainer = Handle(config_of(deadline_s), "model", "cpu")
         await trainer.start()
         try:
             return [] if ask is None else [await ask(trainer), await ask(trainer)]
@@ -155,15 +160,15 @@ def of_the_rewards(
 ) -> Callable[..., Awaitable[list[Any]]]:
     """One worker that is bad, and whatever is started in its place."""
 
-    async def do(end: Callable[[], Liar]) -> list[Any]:
-        made = [end(), *[Liar(ANSWERS) for _ in range(4)]]
+    async def do(end: Callable[[], Liar], deadline_s: float) -> list[Any]:
+        config, made = config_of(deadline_s), [end()]
         workers = WorkerGroup(
-            CONFIG.rewards,
-            CONFIG.execution,
+            config.rewards,
+            config.execution,
             1,
-            start_worker=lambda *_: made.pop(0),
-            timeout_s=DEADLINE_S,
-            startup_timeout_s=DEADLINE_S,
+            start_worker=lambda *_: made.pop() if made else Liar(ANSWERS),
+            timeout_s=deadline_s,
+            startup_timeout_s=deadline_s,
         )
         try:
             results = [await ask(workers), await ask(workers)]
@@ -257,7 +262,7 @@ ELSEWHERE = {
 }
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the trainer's waits that no setting gives."""
     monkeypatch.setattr(handle, "_SAVE_LIMIT_S", 0.0)
@@ -277,11 +282,12 @@ def test_a_wait_ends_at_once_and_names_who_it_was_for(
         told = caplog.text
     else:
         told = _raised(wait, fault)
-    assert time.monotonic() - begun < DEADLINE_S + GRACE_S
+    assert time.monotonic() - begun < LONG_S / 2
     assert fault == "answers twice" or wait.names in told
     assert fault != "answers nonsense" or "sent what is no answer" in told
 
 
+@pytest.mark.usefixtures("short_limits")
 @pytest.mark.parametrize("fault", SILENT)
 def test_a_wait_ends_by_its_deadline_and_names_who_it_was_for(fault: Fault) -> None:
     def check(wait: Wait) -> None:
@@ -308,7 +314,7 @@ async def _done(wait: Wait, fault: Fault) -> list[Any]:
         return liars[-1]
 
     try:
-        return await wait.do(end) or [None]
+        return await wait.do(end, DEADLINE_S if fault in SILENT else LONG_S) or [None]
     finally:
         if fault == "is late":
             # What comes then finds nobody, and harms nobody.
@@ -320,9 +326,11 @@ async def _done(wait: Wait, fault: Fault) -> list[Any]:
 def test_without_a_fault_every_wait_ends_well() -> None:
     for wait in WAITS:
         liar = Liar(ANSWERS)
-        first, *more = asyncio.run(cast(Any, wait.do(lambda liar=liar: liar))) or [None]  # type: ignore[misc]
+        done = cast(Any, wait.do(lambda liar=liar: liar, LONG_S))  # type: ignore[misc]
+        first, *more = asyncio.run(done) or [None]
         assert more == [first] * len(more)
         assert wait.method in liar.calls
+        liar.close()
 
 
 def test_every_method_that_is_called_in_another_process_is_in_the_list() -> None:

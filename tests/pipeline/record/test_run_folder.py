@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from configs.schema import Config, OutputConfig
-from pipeline.errors import StageError
+from pipeline.errors import RunStoppedError, StageError
 from pipeline.host.files import write_text_atomically
 from pipeline.record.ledger import Ledger
 from pipeline.record.run_folder import BASELINE_MARK, RunFolder, refuse_unusable_output
@@ -175,6 +176,34 @@ def test_a_new_run_that_is_refused_leaves_its_name_free_and_work_is_kept(tmp_pat
         assert folder.is_kept()
         raise StageError("again")
     assert (tmp_path / "run" / "run.db").exists()
+
+
+def measured(folder: RunFolder) -> None:
+    folder.evaluation("before").touch()
+
+
+def saved(folder: RunFolder) -> None:
+    folder.checkpoint(1).mkdir(parents=True)
+
+
+@pytest.mark.parametrize("work", [measured, saved])
+def test_a_measurement_and_a_checkpoint_are_work_that_is_kept(
+    work: Callable[[RunFolder], None], tmp_path: Path
+) -> None:
+    output = OutputConfig(dir=str(tmp_path), name="run")
+    with pytest.raises(StageError), RunFolder.create(output, "{}") as folder:
+        Ledger(folder.db).close()
+        work(folder)
+        raise StageError("vLLM failed to start")
+    assert (tmp_path / "run").exists()
+
+
+def test_a_run_that_was_asked_to_end_keeps_the_folder_that_its_hint_names(tmp_path: Path) -> None:
+    output = OutputConfig(dir=str(tmp_path), name="run")
+    with pytest.raises(RunStoppedError), RunFolder.create(output, "{}") as folder:
+        Ledger(folder.db).close()
+        raise RunStoppedError("stopped", signal.SIGINT)
+    assert (tmp_path / "run").exists()
 
 
 def test_an_output_that_cannot_be_had_is_refused_before_anything_is_made(tmp_path: Path) -> None:

@@ -183,6 +183,20 @@ async def test_who_requeues_draws_hears_of_a_group_at_once() -> None:
         await buffer.take(1, 0.01)
 
 
+async def test_a_group_a_step_and_new_weights_renew_the_deadlines() -> None:
+    buffer = RolloutBuffer(groups_per_step=1, max_staleness=0)
+    await issue(buffer, 1)
+    counts = [buffer._waiting._num_renewed]
+    put(buffer, group(1))
+    counts.append(buffer._waiting._num_renewed)
+    await buffer.take(1, 1)
+    buffer.trained(1)
+    counts.append(buffer._waiting._num_renewed)
+    buffer.weights_loaded(1)
+    counts.append(buffer._waiting._num_renewed)
+    assert counts == [0, 1, 2, 3]
+
+
 async def test_who_waits_for_a_slot_is_given_up_when_nothing_moves_and_not_before() -> None:
     """Each group, step and update of weights comes 0.3 s after the one before; the deadline is 1 s."""
     buffer = RolloutBuffer(groups_per_step=2, max_staleness=0)

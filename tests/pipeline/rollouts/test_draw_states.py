@@ -55,6 +55,20 @@ def test_a_move_is_legal_or_says_draw_state_and_what_would_be(state: DrawState, 
         assert said == ("may become " + " or ".join(sorted(legal)) if legal else "stays that")
 
 
+def test_a_draw_goes_these_ways_and_no_others() -> None:
+    one = DrawState
+    assert {state: set(following) for state, following in FOLLOWING.items()} == {
+        one.ISSUED: {one.GENERATING, one.DROPPED},
+        one.GENERATING: {one.SCORING, one.DROPPED},
+        one.SCORING: {one.SCORED, one.DROPPED, one.FAILED},
+        one.SCORED: {one.TRAINING, one.ISSUED, one.DROPPED},
+        one.TRAINING: {one.TRAINED},
+        one.TRAINED: set(),
+        one.DROPPED: set(),
+        one.FAILED: set(),
+    }
+
+
 def test_what_is_stored_goes_the_way_of_what_it_stands_for() -> None:
     assert {state: set(following) for state, following in FOLLOWING_STORED.items()} == {
         DrawState.ISSUED: {DrawState.SCORED, DrawState.DROPPED, DrawState.FAILED},
@@ -213,8 +227,7 @@ class Walk:
 
     def in_buffer(self, draw_id: int, target: DrawState) -> None:
         if target is DrawState.GENERATING:
-            if not self.run.buffer.has_slot:
-                raise DrawStateError(draw_id, self.run.buffer.states[draw_id], frozenset(), target)
+            # Refused before a slot is asked for.
             self.run.buffer.issue(draw_id)
         elif target is DrawState.SCORING:
             self.run.buffer.generated(draw_id)

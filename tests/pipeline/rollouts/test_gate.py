@@ -284,6 +284,27 @@ def test_a_draw_replaced_for_what_lost_weights_wrote_is_made_again(tmp_path: Pat
     assert_adds_up(resumed)
 
 
+def test_deadlines_are_renewed_before_a_group_is_replaced_for_want_of_signal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    renew, release = RolloutBuffer.renew_deadlines, RolloutBuffer.release
+
+    def renewed(self: RolloutBuffer) -> None:
+        events.append("renewed")
+        renew(self)
+
+    def released(self: RolloutBuffer, draw_id: int, state: DrawState) -> None:
+        events.append(state)
+        release(self, draw_id, state)
+
+    monkeypatch.setattr(RolloutBuffer, "renew_deadlines", renewed)
+    monkeypatch.setattr(RolloutBuffer, "release", released)
+    FakeRun(tmp_path, config_of(0), score_of=some_flat).train()
+    replaced = [place for place, event in enumerate(events) if event == DrawState.DROPPED]
+    assert replaced and all(events[place - 1] == "renewed" for place in replaced)
+
+
 def test_who_waits_for_groups_waits_as_long_again_when_one_is_replaced() -> None:
     """Whatever the budget, the deadline is for the next group, not for all that are replaced."""
     asyncio.run(asyncio.wait_for(wait_through_replacements(replace=replace_for_want_of_signal), 10))

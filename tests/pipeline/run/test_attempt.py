@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +18,7 @@ from pipeline.messages import GenerationRequest, TrainBatch, WeightsLoaded, Weig
 from pipeline.record.audit import audit
 from pipeline.record.metrics import read_metrics
 from pipeline.report.reader import RunReader
+from pipeline.run.attempt import Attempt
 from rewards.breaker import RewardsBrokenError
 from rewards.result import RewardResult
 from tests.pipeline.fake_stages import GROUPS_PER_STEP, NUM_GENERATIONS, TASKS, FakeRun, make_config, scored
@@ -156,6 +159,25 @@ def test_checkpoints_come_every_save_steps_or_so_many_minutes_and_at_the_end(
 ) -> None:
     run = FakeRun(tmp_path, make_config(training={"max_steps": 5}, output=output)).train()
     assert run.trainer.saved == saved
+
+
+def test_the_minutes_to_the_next_checkpoint_count_from_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = {"save_steps": 100, "save_minutes": 1.5}
+    run = FakeRun(tmp_path, make_config(training={"max_steps": 7}, output=output))
+    now_s = 0.0
+    save_if_due = Attempt._save_if_due
+
+    async def after_a_minute(self: Attempt, step: int) -> str | None:
+        nonlocal now_s
+        now_s = 60.0 * step
+        return await save_if_due(self, step)
+
+    clock = SimpleNamespace(monotonic=lambda: now_s, perf_counter=time.perf_counter)
+    monkeypatch.setattr("pipeline.run.attempt.time", clock)
+    monkeypatch.setattr(Attempt, "_save_if_due", after_a_minute)
+    assert run.train().trainer.saved == [2, 4, 6, 7]
 
 
 def test_a_measurement_that_ends_after_the_last_step_is_in_what_the_report_says_of_that_step(

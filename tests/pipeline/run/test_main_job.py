@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -163,11 +164,14 @@ def test_the_portable_engine_trains_on_policy_and_on_no_task_whose_reference_fai
 
 
 @pytest.mark.parametrize("address", ["null", "local"])
-def test_two_trainer_ranks_train_a_small_model_with_ray_or_without(address: str, tmp_path: Path) -> None:
+def test_two_trainer_ranks_train_a_small_model_with_ray_or_without(
+    address: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     # A socket's path has to be short, so not in tmp_path.
     sessions = Path(tempfile.mkdtemp())
     sessions.rmdir()
     portable = ("generation.engine=transformers", "evaluation.enabled=false", "runtime.trainer_ranks=2")
+    request.addfinalizer(lambda: shutil.rmtree(sessions, ignore_errors=True))
     done = command(
         "train_accelerated",
         *("--run-name", "ranks", "--max-steps", "2", "--model", str(save_byte_model(tmp_path / "model"))),

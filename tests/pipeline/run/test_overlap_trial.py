@@ -6,7 +6,7 @@ import pytest
 
 from configs.conditions import why_no_overlap_trial
 from configs.schema import Config
-from pipeline.host.shares import cpu_threads, gpu_shares, is_shared
+from pipeline.host.shares import check_residence, check_sleep, cpu_threads, gpu_shares, is_shared
 from pipeline.record.metrics import read_metrics
 from pipeline.run import job, overlap_trial
 from pipeline.run.overlap_trial import OverlapTrial, Verdict
@@ -175,8 +175,10 @@ def test_a_run_that_wants_more_gpus_than_there_are_ends_before_anything_loads(
 ) -> None:
     monkeypatch.setattr(job, "num_gpus", lambda device: 2)
     config = config_of(runtime={"trainer_ranks": 3, "weight_transport": transport})
-    with pytest.raises(ValueError, match=r"runtime.trainer_ranks: value 3: there are 2 GPUs"):
-        job._refuse_shares(config, "cuda")
+    faults = job.faults_of(config, "cuda", True, resume=None)
+    assert any("runtime.trainer_ranks: value 3: there are 2 GPUs" in fault for fault in faults)
+    # What else is asked of the machine has tests of its own.
+    assert {check_residence, check_sleep} <= set(job._OF_MACHINE)
 
 
 @pytest.mark.parametrize(

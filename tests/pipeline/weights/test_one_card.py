@@ -101,18 +101,19 @@ def test_all_processes_of_a_generator_take_each_buffer(server: WeightServer, tmp
 def test_who_never_takes_a_buffer_is_named_within_the_time_and_another_gets_all(
     server: WeightServer, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "_timeout_s", 1.0)
+    monkeypatch.setattr(server, "_timeout_s", 3.0)
     update = offered(server, 1, torch.float32)
     # Of two processes only the first comes.
     first = WeightClient("half", index=0, num_processes=2, device=CPU)
     with pytest.raises(RuntimeError, match=r"policy version 1 from the trainer: the trainer sent no buffer"):
-        list(first.fetch(update.path, 1, 2.0))
+        list(first.fetch(update.path, 1, 6.0))
     deadline_s = time.monotonic() + TIMEOUT_S
     said = ""
-    while "process 2 of the generator did not take a buffer within 1 s" not in said:
+    while "process 2 of the generator did not take a buffer within" not in said:
         assert time.monotonic() < deadline_s, said
         time.sleep(0.05)
         said += capfd.readouterr().err
+    monkeypatch.setattr(server, "_timeout_s", TIMEOUT_S)
     other = WeightClient("whole", index=0, num_processes=1, device=CPU)
     assert len(dict(other.fetch(update.path, 1, TIMEOUT_S))) == 5
 

@@ -201,7 +201,11 @@ def test_weights_go_from_gpu_to_gpu() -> None:
 def test_an_offer_has_no_files_to_remove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     update = WeightUpdate(policy_version=1, path="tcp://127.0.0.1:1", kind="offer")
+    # What stands there by chance is nobody's weights.
+    Path(update.path).parent.mkdir(parents=True)
+    Path(update.path).touch()
     remove_weights(update)
+    assert Path(update.path).exists()
 
 
 def config_of(transport: str, placement: str = "auto", **sections: object) -> Config:
@@ -250,6 +254,21 @@ class FakeNccl:
     def abort(self) -> None:
         self.is_aborted = True
 
+    def broadcast(self, buffer: torch.Tensor, root: int) -> FakeNccl:
+        return self
+
+    def wait(self) -> None:
+        """On a GPU this only orders the streams."""
+
+
+class FakeEvent:
+    """Of a stream that never gets there."""
+
+    def record(self) -> None: ...
+
+    def query(self) -> bool:
+        return False
+
 
 def test_a_transfer_over_nccl_ends_by_our_own_deadline_and_is_given_up(
     server: WeightServer, monkeypatch: pytest.MonkeyPatch
@@ -262,6 +281,9 @@ def test_a_transfer_over_nccl_ends_by_our_own_deadline_and_is_given_up(
     group = WeightGroup(store, rank=0, size=2, device=torch.device("cuda", 0), timeout_s=7.0)
     (made,) = FakeNccl.made
     assert made.timeout_s > 7.0
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    with pytest.raises(TimeoutError, match="weights were not through after 7 s"):
+        group._broadcast(torch.empty(1), time.monotonic() + 0.1)
     group.abort()
     assert made.is_aborted
 
