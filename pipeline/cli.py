@@ -76,8 +76,9 @@ def _run(name: str, argv: Sequence[str] | None, command: Callable[[argparse.Name
 
 
 def _train_accelerated(arguments: argparse.Namespace) -> int:
-    refuse_idle(given_flags(arguments, "train_accelerated"))
     _refuse_beside_actions(arguments)
+    if arguments.plan is None:
+        refuse_idle(given_flags(arguments, "train_accelerated"))
     if arguments.stop_resident:
         from pipeline.generation.resident import stop_all
 
@@ -158,7 +159,9 @@ def _plan(arguments: argparse.Namespace) -> int:
     if file is None and isfile(f"{arguments.plan}/{RUN_CONFIG_NAME}"):
         file = f"{arguments.plan}/{RUN_CONFIG_NAME}"
         useless |= dict.fromkeys(("--profile", "--speedup-mode"), "the run has its own config.yaml")
-    _refuse_beside("--plan", useless, {flag.name for flag in given_flags(arguments, "train_accelerated")})
+    flags = given_flags(arguments, "train_accelerated")
+    _refuse_beside("--plan", useless, {flag.name for flag in flags})
+    refuse_idle(flags)
     from configs.finished import stand_ins
     from pipeline.planning.plan import run_plan
 

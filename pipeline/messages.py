@@ -199,7 +199,8 @@ class TrainingSample:
     ``token_ids`` has length T; ``loss_mask``, length T, is 1 on the completion tokens that are trained on;
     ``old_logprobs``, length T, holds the behaviour policy's log-probabilities there (and on what a mask
     leaves out), 0 elsewhere. ``num_prompt_tokens`` is P. ``policy_version`` is the oldest that wrote a token
-    of it. ``on_policy``, length T, is 1 on the tokens behind the prompt that the version to be trained wrote.
+    of it. ``on_policy``, length T, is 1 on the tokens behind the prompt that the version to be trained wrote;
+    empty: on none.
     """
 
     token_ids: tuple[int, ...]

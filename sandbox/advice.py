@@ -138,7 +138,7 @@ def refusal(walls: Walls, unsafe_flag: str) -> str:
     lines = [
         f"the sandbox reaches level {level} on this host ({LEVELS[level]}); model code needs L2 or better"
     ]
+    lines.append("`python -m sandbox selftest` says how to get more; SECURITY.md what the levels mean")
     lines += [f"missing: {wall.name}: {wall.stops}" for wall in missing(walls, "L2")]
-    lines.append("`python -m sandbox selftest` says how to get them; SECURITY.md what the levels mean")
     lines.append(f"to run model code all the same, as on a machine you can lose: {unsafe_flag}")
     return "\n".join(lines)

@@ -83,7 +83,7 @@ class SandboxPool:
         self.walls = min(workers, key=lambda worker: worker.level).walls
         if self.level not in SAFE_LEVELS and not allow_unsafe:
             self.close()
-            raise SandboxError(refusal(self.walls, "execution.allow_unsafe: true, or --allow-unsafe"))
+            raise SandboxError(refusal(self.walls, "execution.allow_unsafe, or --allow-unsafe of a tool"))
         for worker in workers:
             self._free.put(worker)
 

@@ -86,7 +86,7 @@ def group_deadline_s(config: Config, num_stdio_tests: int = 0) -> float:
     """For how many seconds at most no group comes while every stage keeps to a deadline of its own.
 
     ``num_stdio_tests`` is the largest number of a task. Each worker scores its share of a group one by one,
-    and makes the feedback on it. The engine has a deadline for the next completion of a request, once more
+    and makes the feedback on it. vLLM has a deadline for the next completion of a request, once more
     for each ``generation.max_num_seqs`` sequences before it.
     """
     runtime, num_workers = config.runtime, config.acceleration.async_rewards.workers
@@ -94,7 +94,7 @@ def group_deadline_s(config: Config, num_stdio_tests: int = 0) -> float:
     scoring_s = math.ceil(config.grpo.num_generations / num_workers) * score_s
     num_sequences = config.completions_per_step * (config.acceleration.max_staleness + 1)
     if config.evaluation.every_steps is not None:
-        num_sequences += config.evaluation.inloop_requests * config.evaluation.num_samples
+        num_sequences += config.evaluation.inloop_requests * config.evaluation.inloop_samples
     silence_s = math.ceil(num_sequences / config.generation.max_num_seqs) * runtime.generation_timeout_s
     # Time for a generator to fall silent, to be started again, and to write it all once more.
     writing_s = 2 * (silence_s + held_up_s(config)) + runtime.startup_timeout_s

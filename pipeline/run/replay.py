@@ -51,6 +51,7 @@ from pipeline.rollouts.batch import make_batch
 from pipeline.run.resume import GroupBasis, value_before
 from pipeline.training.handle import TrainerHandle
 from pipeline.weights.files import remove_weights
+from pipeline.weights.receipts import NUM_TURNS
 
 _MAX_SHOWN = 3
 
@@ -119,7 +120,7 @@ class RunRecord:
                     parts=tuple(kept.pop("parts")),
                     layout=kept,
                     metrics=json.loads(metrics),
-                    digests=digests,
+                    digests=digests if kept.get("turns") == NUM_TURNS else None,  # else of other columns
                     checkpoint=checkpoint,
                     committed_at=committed_at,
                 )

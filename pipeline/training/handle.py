@@ -26,6 +26,7 @@ from pipeline.host.shares import ALLOCATOR, NCCL_ERRORS, cpu_threads, is_shared,
 from pipeline.messages import StepResult, TrainBatch, WeightUpdate
 from pipeline.processes.connection import CallFailedError, OutOfMemoryError, Remote
 from pipeline.processes.local import LocalProcess
+from pipeline.weights.receipts import NUM_TURNS
 
 if TYPE_CHECKING:
     from pipeline.cluster import ClusterPlaces
@@ -145,8 +146,11 @@ class TrainerHandle:
 
     @property
     def layout(self) -> dict[str, int]:
-        """What the rounding of a step hangs on besides its samples, its parts and failed allocations."""
-        return {"limit": self._limit, "threads": self._num_threads}
+        """What a step's rounding hangs on besides its samples, its parts and failed allocations.
+
+        And in how many turns receipts reach all columns: others have other digests.
+        """
+        return {"limit": self._limit, "threads": self._num_threads, "turns": NUM_TURNS}
 
     async def adopt(self, limit: int) -> None:
         """Keep micro-batches to the ``limit`` of a step's ``layout`` from now on; call it before the step."""

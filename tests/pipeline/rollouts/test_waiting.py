@@ -98,6 +98,18 @@ def test_a_group_has_time_for_the_sequences_that_the_engine_writes_before_it(
     assert config.completions_per_step == 8 and group_deadline_s(config) == deadline_s
 
 
+def test_a_measurement_on_the_way_has_sequences_before_those_of_a_group() -> None:
+    runtime = {"reward_timeout_s": 10, "generation_timeout_s": 100, "startup_timeout_s": 50}
+    config = make_config(
+        runtime=runtime,
+        acceleration={"max_staleness": 1, "async_rewards": {"workers": 4}},
+        evaluation={"every_steps": 1, "inloop_requests": 4, "inloop_samples": 20, "num_samples": 1},
+        generation={"max_num_seqs": 16},
+    )
+    # 16 + 80 sequences, 16 at a time.
+    assert group_deadline_s(config) == 2 * 600 + 50 + 10
+
+
 @pytest.mark.parametrize(("mode", "more_s"), [("keep_cache", 0), ("drain", 260), ("abort", 260)])
 def test_a_group_has_the_time_of_the_updates_that_hold_it_up(mode: str, more_s: float) -> None:
     runtime = {"generation_timeout_s": 100, "weight_update_timeout_s": 30}
