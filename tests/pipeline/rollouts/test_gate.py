@@ -284,7 +284,7 @@ def test_a_draw_replaced_for_what_lost_weights_wrote_is_made_again(tmp_path: Pat
     assert_adds_up(resumed)
 
 
-def test_deadlines_are_renewed_before_a_group_is_replaced_for_want_of_signal(
+def test_deadlines_are_renewed_with_each_group_that_is_replaced_for_want_of_signal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[str] = []

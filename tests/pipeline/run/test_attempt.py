@@ -165,7 +165,6 @@ def test_the_minutes_to_the_next_checkpoint_count_from_the_last_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = {"save_steps": 100, "save_minutes": 1.5}
-    run = FakeRun(tmp_path, make_config(training={"max_steps": 7}, output=output))
     now_s = 0.0
     save_if_due = Attempt._save_if_due
 
@@ -177,7 +176,8 @@ def test_the_minutes_to_the_next_checkpoint_count_from_the_last_one(
     clock = SimpleNamespace(monotonic=lambda: now_s, perf_counter=time.perf_counter)
     monkeypatch.setattr("pipeline.run.attempt.time", clock)
     monkeypatch.setattr(Attempt, "_save_if_due", after_a_minute)
-    assert run.train().trainer.saved == [2, 4, 6, 7]
+    run = FakeRun(tmp_path, make_config(training={"max_steps": 7}, output=output)).train()
+    assert run.trainer.saved == [2, 4, 6, 7]
 
 
 def test_a_measurement_that_ends_after_the_last_step_is_in_what_the_report_says_of_that_step(

@@ -72,15 +72,15 @@ def test_a_bit_of_a_large_tensor_is_seen_by_one_of_eleven_updates(stride: int) -
 def test_parts_in_whatever_cut_add_up_to_the_whole(dtype: torch.dtype) -> None:
     tensor, columns = torch.randn(700, 300).to(dtype), columns_of(700, 300, 4)
     cuts = [
-        (range(0, 123), range(120, 131)),
-        (range(123, 700), range(120, 131)),
-        (range(700), range(131, 150)),
+        (range(0, 123), range(109, 120)),
+        (range(123, 700), range(109, 120)),
+        (range(700), range(120, 136)),
     ]
     parts = [
         digest(tensor[rows.start : rows.stop, own.start : own.stop], own, first_row=rows.start)
         for rows, own in cuts
     ]
-    assert columns == range(120, 150)
+    assert columns == range(109, 136)
     assert sum(numbers(parts)) % 2**64 == tensor_digest(tensor, 4)
 
 
