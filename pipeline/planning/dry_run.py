@@ -163,11 +163,12 @@ def chosen_limit(config: Config, shape: ModelShape | None, device: str, machine:
     if config.training.memory == "fixed" or shape is None or room is None:
         return asked
     found = processes(config, shape, device, asked, machine.gpu_bytes)
-    if device == "cpu":
-        others = _host_bytes(found) - sum(trainer_parts(config, shape, device, asked).values())
-    else:
+    if device != "cpu":
         others = CUDA_CONTEXT + _engine_bytes(config, shape, machine)
-    return every[fitting(config, shape, device, room - others)]
+        return every[fitting(config, shape, device, room - others)]
+    num_ranks = config.runtime.trainer_ranks
+    others = _host_bytes(found) - num_ranks * sum(trainer_parts(config, shape, device, asked).values())
+    return every[fitting(config, shape, device, (room - others) / num_ranks)]
 
 
 def expected_faults(

@@ -168,12 +168,11 @@ def processes(
             count=config.runtime.trainer_ranks,
             host={
                 "libraries": TRAINER_LIBRARIES,
-                "weights on their way to the generator": published_bytes(config, shape)
-                * (_PINNED if _are_offered(config, device) else 1.0),
                 **(trainer if is_cpu else {}),
             },
             gpu={} if is_cpu else {"CUDA": CUDA_CONTEXT, **trainer},
         ),
+        _published(config, shape, device),
         *(() if is_cpu else (_checkpoint(config, shape),)),
         ProcessMemory(
             name="reward worker",
@@ -192,6 +191,13 @@ def _are_offered(config: Config, device: str) -> bool:
     transport, engine = config.runtime.weight_transport, config.generation.engine
     is_sent = transport == "collective" or (transport == "auto" and are_apart(config) and engine == "vllm")
     return device != "cpu" and is_sent and not config.lora.enabled
+
+
+def _published(config: Config, shape: ModelShape, device: str) -> ProcessMemory:
+    """What the first rank holds on the host for the generators."""
+    pinned = _PINNED if _are_offered(config, device) else 1.0
+    host = {"to the generator": published_bytes(config, shape) * pinned}
+    return ProcessMemory(name="weights on their way", count=1, host=host, gpu={})
 
 
 def _checkpoint(config: Config, shape: ModelShape) -> ProcessMemory:

@@ -191,11 +191,10 @@ def micro_batch_tokens(config: Config, limit: MicroBatchLimit) -> int:
         if acceleration.shared_prompt:
             return prompt + min(limit.max_sequences, group) * completion
         return limit.max_sequences * longest
-    # What a step holds at most; rows are as equal as may be.
+    # What a step holds at most: shorter groups may fill a row to its end.
     one = prompt + group * completion if acceleration.shared_prompt else group * longest
     total = math.ceil(config.prompts_per_step * one / config.runtime.trainer_ranks)
-    num_rows = max(1, math.ceil(total / limit.max_tokens))
-    return max(longest, math.ceil(total / num_rows))
+    return max(longest, min(limit.max_tokens, total))
 
 
 def trainer_parts(

@@ -469,6 +469,7 @@ def runnable_config(folder: Path, **sections: Mapping[str, object]) -> Config:
             {"runtime": {"keep_alive": True}},
             "runtime.keep_alive: value True: the baseline has the machine",
         ),
+        ({"runtime": {"strict": True}}, "runtime.strict: value True: the baseline has no alarms"),
         ({"runtime": {"attach": True}}, "runtime.attach: value True: the baseline starts an engine"),
         (
             {"cluster": {"address": "auto"}, "runtime": {"device": "cpu"}},

@@ -234,7 +234,9 @@ def test_a_gpu_without_fp8_is_none_the_worse_for_it_and_is_told_what_to_leave() 
     assert "fp8" not in found.said
 
 
-@pytest.mark.parametrize("machine", [GOOD, ON_A_GPU])
+@pytest.mark.parametrize(
+    "machine", [GOOD, ON_A_GPU, replace(GOOD, architecture="aarch64", flags=frozenset({"asimd"}))]
+)
 def test_a_good_machine_has_no_complaints(machine: Machine) -> None:
     assert [finding for finding in examine(machine) if finding.verdict != "ok"] == []
 

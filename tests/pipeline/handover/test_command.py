@@ -142,6 +142,23 @@ def test_the_card_tells_data_rewards_settings_measurements_commit_and_versions(r
     assert find_fault(checkpoint) is None, "a checkpoint with a card is still one to resume from"
 
 
+@pytest.mark.parametrize("is_private", [True, False])
+def test_a_run_that_is_over_is_uploaded_where_that_is_asked_for(
+    is_private: bool, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[tuple[bool, str, bool]] = []
+
+    def pushed(folder: Path, name: str, *, is_private: bool) -> str:
+        asked.append(((folder / "config.json").is_file(), name, is_private))
+        return "https://hub/jane/coder"
+
+    monkeypatch.setattr(command, "push", pushed)
+    output = {"push_to_hub": "jane/coder", "hub_private": is_private}
+    finish_run(run, Config.model_validate({"output": output}))
+    assert asked == [(True, "jane/coder", is_private)]
+    assert "on the hub: https://hub/jane/coder" in capsys.readouterr().out
+
+
 def test_a_run_whose_tasks_are_gone_can_still_be_handed_over(run: Path) -> None:
     config = render(Config.model_validate({"training": {"max_steps": 5}}))
     lost = config.replace("name: ladder\n", "name: gone.jsonl\n").replace(

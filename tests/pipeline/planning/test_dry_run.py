@@ -132,21 +132,42 @@ def test_what_a_card_costs_the_host_is_counted() -> None:
         every = {one.name: one.host for one in processes(config, shape, "cuda", limits(config)[0], 80e9)}
         trained = num_adapter_parameters(config, shape) if lora else shape.num_parameters
         assert every["checkpoint"] == {"on its way": 8 * trained}
-        sent = every["trainer"]["weights on their way to the generator"]
+        sent = every["weights on their way"]["to the generator"]
         assert sent == published_bytes(config, shape), "over a file"
         for name, value in (("weight_transport", "collective"), ("placement", "split")):
             runtime = config.runtime.model_copy(update={name: value})
             other = config.model_copy(update={"runtime": runtime})
             (offered,) = (
-                one.host["weights on their way to the generator"]
+                one.host["to the generator"]
                 for one in processes(other, shape, "cuda", limits(config)[0], 80e9)
-                if one.name == "trainer"
+                if one.name == "weights on their way"
             )
             assert offered == (sent if lora else 2 * sent)
         asleep = every["generator"].get("weights, asleep", 0.0)
         assert asleep in (0.0, 2 * engine_parts(config, shape, "cuda", 80e9)["weights"])
     names = [one.name for one in processes(config, shape, "cpu", limits(config)[0])]
     assert "checkpoint" not in names
+
+
+def test_only_the_first_of_several_ranks_holds_weights_for_the_generators() -> None:
+    config = for_device(Config.model_validate({"runtime": {"trainer_ranks": 4}}), "cpu")
+    counts = {one.name: one.count for one in processes(config, shape_of(), "cpu", limits(config)[0])}
+    assert (counts["trainer"], counts["weights on their way"]) == (4, 1)
+
+
+def test_several_ranks_of_a_cpu_share_what_the_others_leave() -> None:
+    """What the limit that is chosen needs, fits; the next larger one would not."""
+    rows = {"token_packing": {"max_tokens": 4096}}
+    config = Config.model_validate({"runtime": {"trainer_ranks": 2}, "acceleration": rows})
+    config, shape = for_device(config, "cpu"), shape_of()
+    every = limits(config)
+
+    def needed(number: int) -> float:
+        return sum(one.count * one.host_bytes for one in processes(config, shape, "cpu", every[number]))
+
+    for number in range(1, 3):
+        machine = Machine(host_bytes=(needed(number) + needed(number - 1)) / 2, gpu_bytes=None)
+        assert chosen_limit(config, shape, "cpu", machine) == every[number]
 
 
 def test_an_fp8_cache_holds_twice_the_tokens() -> None:

@@ -31,7 +31,7 @@ from pipeline.record.run_folder import RunFolder
 with RunFolder.open(sys.argv[1]) as folder:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(143))
     print("up", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 COMMAND = "import sys; from pipeline.cli import train_accelerated; sys.exit(train_accelerated())"
 # Stands for train_accelerated: says what it was asked for.
@@ -191,8 +191,9 @@ def test_the_token_in_the_address_becomes_a_cookie_that_scripts_cannot_read(
         assert client.get("/", params={"token": "guess"}).status_code == 403
 
 
-@pytest.mark.parametrize("name", [".watch", "none", "..%2fdone", "a%00b"])
-def test_only_run_folders_in_the_folder_are_served(client: TestClient, name: str) -> None:
+@pytest.mark.parametrize("name", [".hidden", "none", "..%2fdone", "a%00b"])
+def test_only_run_folders_in_the_folder_are_served(client: TestClient, root: Path, name: str) -> None:
+    make_run(root / ".hidden", 2)
     assert client.get(f"/runs/{name}").status_code in (400, 404)
 
 
@@ -334,6 +335,11 @@ def test_a_body_that_is_no_small_object_is_refused(
 ) -> None:
     answer = client.post("/api/start", content=text, headers={TOKEN_HEADER: TOKEN})
     assert answer.status_code == 400 and answer.json()["error"] and control.jobs == []
+
+
+def test_a_body_that_is_too_long_is_not_read_to_its_end(client: TestClient, control: RunControl) -> None:
+    answer = client.post("/api/start", json={"set": [""] * 20_000}, headers={TOKEN_HEADER: TOKEN})
+    assert answer.status_code == 400 and "longer than" in answer.json()["error"] and control.jobs == []
 
 
 @pytest.mark.parametrize(

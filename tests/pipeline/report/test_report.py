@@ -67,7 +67,7 @@ def test_the_database_tells_what_was_written_for_a_task_at_two_steps_and_why_it_
     assert task["prompt"].startswith("Write a function") and task["tests"].startswith("add_")
 
 
-def test_samples_are_filtered_paged_and_bounded(finished: Path) -> None:
+def test_samples_are_filtered_paged_and_bounded(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = RunReader(finished)
     everything = find_samples(reader, limit=10_000)
     assert len(everything) == 40 * NUM_GROUPS * NUM_GENERATIONS
@@ -79,6 +79,8 @@ def test_samples_are_filtered_paged_and_bounded(finished: Path) -> None:
     assert wrong == [one for one in everything if one["outcome"] == "wrong"]
     assert find_samples(reader, task="%") == [], "a percent sign stands for itself"
     assert {one["draw_id"] for one in find_samples(reader, draw_id=9)} == {9}
+    monkeypatch.setattr(samples, "_MAX_ROWS", 10)
+    assert find_samples(reader, limit=10_000) == everything[:10] and find_samples(reader, limit=-1) == []
 
 
 def test_the_samples_of_a_page_are_whole_groups_spread_over_the_run(finished: Path) -> None:

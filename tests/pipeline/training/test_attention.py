@@ -15,6 +15,7 @@ from transformers import (
     BambaConfig,
     BloomConfig,
     BloomForCausalLM,
+    Gemma2Config,
     LlamaConfig,
     MambaConfig,
     MistralConfig,
@@ -133,6 +134,7 @@ def test_attention_that_a_row_cannot_express_is_named() -> None:
     window = MistralConfig(sliding_window=64)
     assert why_not_packed(window, longest=64) is None
     assert "64 tokens" in (why_not_packed(window, longest=65) or "")
+    assert "caps its scores" in (why_not_packed(Gemma2Config(), longest=64) or "")
     for hybrid in (BambaConfig(attn_layer_indices=[1]), MambaConfig(), Zamba2Config()):
         assert "layers of kind" in (why_not_packed(hybrid, longest=64) or "")
     for config in (StableLmConfig(), NemotronConfig()):

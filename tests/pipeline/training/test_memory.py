@@ -27,6 +27,7 @@ from pipeline.training.memory import (
     free_bytes,
     limits,
     micro_batch_tokens,
+    published_bytes,
     shape_of,
     trainer_parts,
 )
@@ -239,11 +240,52 @@ def test_padded_batches_of_a_model_without_rows_have_no_more_tokens_than_a_row_w
     assert max(plan.num_tokens for plan in plans) <= 64 or not packs
 
 
-def test_what_other_processes_will_take_is_not_free() -> None:
-    shape = shape_of(make_model(), "here")
-    free, less = (free_bytes(config_of(kv_cache_gb=size), shape, torch.device("cpu")) for size in (1, 2))
-    # Other processes of this machine come and go meanwhile.
-    assert free - less == pytest.approx(2**30, rel=0.5)
+@pytest.mark.parametrize(("packs", "shares"), [(True, True), (True, False), (False, True), (False, False)])
+def test_every_rank_has_something_to_do_where_the_samples_suffice(packs: bool, shares: bool) -> None:
+    config = make_config(
+        acceleration={
+            "token_packing": {"enabled": packs, "max_tokens": 4096, "min_pack_ratio": 0.0},
+            "shared_prompt": shares,
+            "skip_zero_advantages": False,
+        }
+    )
+    planner = StepPlanner(config, supports_rows=True, pad_token_id=0, num_ranks=2)
+    batch = make_groups((4,), [[5, 6, 7, 8]])
+    assert len(planner.plan(planner.weighted(batch.samples), planner.limit)) >= 2
+
+
+def test_shorter_groups_may_fill_a_row_to_its_end() -> None:
+    """Of three groups of up to 344 tokens two fit into a row of 768, of 256 tokens all three."""
+    config = config_of(per_device_train_batch_size=24, gradient_accumulation_steps=1)
+    limit = MicroBatchLimit(max_sequences=8, max_tokens=768)
+    assert micro_batch_tokens(config, limit) == 768
+    planner = StepPlanner(config, supports_rows=True, pad_token_id=0, num_ranks=1)
+    batch = make_groups((24,) * 3, [[29] * 8] * 3)
+    plans = planner.plan(planner.weighted(batch.samples), limit)
+    assert 2 * 344 < max(plan.num_tokens for plan in plans) <= 768
+
+
+def test_what_other_processes_will_take_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "anonymous_bytes", lambda: TRAINER_LIBRARIES)
+    shape, gib = shape_of(make_model(), "here"), 2.0**30
+
+    def free(total: float = 64.0, **sections: Any) -> float:
+        monkeypatch.setattr(memory, "memory", lambda: (total, 40.0))
+        return free_bytes(make_config(**sections), shape, torch.device("cpu"))
+
+    workers = {"async_rewards": {"workers": 2}}
+    everything = free(
+        generation={"kv_cache_gb": 3, "num_engines": 2},
+        acceleration=workers,
+        execution={"max_memory": 512},
+    )
+    others = published_bytes(make_config(), shape) + 2 * 3 * gib + 0.05 * 64 * gib + 2 * 0.5 * gib
+    assert everything == pytest.approx(40 * gib - others)
+    assert published_bytes(make_config(), shape) > 0
+    # Programs that nobody runs take nothing.
+    assert free(acceleration=workers, execution={"max_memory": 512, "enabled": False}) == pytest.approx(
+        free(acceleration=workers, execution={"max_memory": 512}) + gib
+    )
 
 
 def test_ranks_of_one_host_share_what_is_free_and_keep_what_each_has(monkeypatch: pytest.MonkeyPatch) -> None:
