@@ -161,7 +161,9 @@ def refuse_misfit(config: Config, folder: Path, device: str) -> None:
         raise ValueError(
             f"model.name: {file} has {found}: mixtures of experts are not supported; choose a dense model"
         )
-    if (config.lora.enabled or config.runtime.keep_alive) and not weight_files(folder):
+    # Of a model that is yet to be fetched there may be a config.json alone.
+    has_others = any(folder.glob("pytorch_model*.bin")) and not weight_files(folder)
+    if (config.lora.enabled or config.runtime.keep_alive) and has_others:
         raise ValueError(
             f"model.name: {folder} holds no safetensors, which adapters (lora.enabled) are laid on and a "
             "resident engine (runtime.keep_alive) begins anew: load it with Transformers, and save it again"

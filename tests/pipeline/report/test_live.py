@@ -338,7 +338,7 @@ def test_a_body_that_is_no_small_object_is_refused(
 
 
 def test_a_body_that_is_too_long_is_not_read_to_its_end(client: TestClient, control: RunControl) -> None:
-    answer = client.post("/api/start", json={"set": [""] * 20_000}, headers={TOKEN_HEADER: TOKEN})
+    answer = client.post("/api/start", json={"set": [""] * 40_000}, headers={TOKEN_HEADER: TOKEN})
     assert answer.status_code == 400 and "longer than" in answer.json()["error"] and control.jobs == []
 
 
