@@ -197,7 +197,7 @@ def _published(config: Config, shape: ModelShape, device: str) -> ProcessMemory:
     """What the first rank holds on the host for the generators."""
     pinned = _PINNED if _are_offered(config, device) else 1.0
     host = {"to the generator": published_bytes(config, shape) * pinned}
-    return ProcessMemory(name="weights on their way", count=1, host=host, gpu={})
+    return ProcessMemory(name="weights sent", count=1, host=host, gpu={})
 
 
 def _checkpoint(config: Config, shape: ModelShape) -> ProcessMemory:

@@ -201,7 +201,7 @@ async def replay(record: RunRecord, first: int, last: int | None, tell: Callable
                     fault = await _replay_step(trainer, step, batches, record.folder, folder)
                     if fault is not None:
                         return f"step {step.step} differs: {fault}"
-                    tell(f"step {step.step}: the same")
+                    tell(f"step {step.step}: the same{'' if step.digests else ' (weights not compared)'}")
                 if part is not parts[-1]:
                     start = await trainer.save(folder / "last", part.steps[-1].step)
             finally:

@@ -192,8 +192,8 @@ def micro_batch_tokens(config: Config, limit: MicroBatchLimit) -> int:
             return prompt + min(limit.max_sequences, group) * completion
         return limit.max_sequences * longest
     # What a step holds at most: shorter groups may fill a row to its end.
-    one = prompt + group * completion if acceleration.shared_prompt else group * longest
-    total = math.ceil(config.prompts_per_step * one / config.runtime.trainer_ranks)
+    one, num = (prompt + group * completion, 1) if acceleration.shared_prompt else (longest, group)
+    total = one * math.ceil(num * config.prompts_per_step / config.runtime.trainer_ranks)
     return max(longest, min(limit.max_tokens, total))
 
 

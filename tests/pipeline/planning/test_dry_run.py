@@ -132,7 +132,7 @@ def test_what_a_card_costs_the_host_is_counted() -> None:
         every = {one.name: one.host for one in processes(config, shape, "cuda", limits(config)[0], 80e9)}
         trained = num_adapter_parameters(config, shape) if lora else shape.num_parameters
         assert every["checkpoint"] == {"on its way": 8 * trained}
-        sent = every["weights on their way"]["to the generator"]
+        sent = every["weights sent"]["to the generator"]
         assert sent == published_bytes(config, shape), "over a file"
         for name, value in (("weight_transport", "collective"), ("placement", "split")):
             runtime = config.runtime.model_copy(update={name: value})
@@ -140,7 +140,7 @@ def test_what_a_card_costs_the_host_is_counted() -> None:
             (offered,) = (
                 one.host["to the generator"]
                 for one in processes(other, shape, "cuda", limits(config)[0], 80e9)
-                if one.name == "weights on their way"
+                if one.name == "weights sent"
             )
             assert offered == (sent if lora else 2 * sent)
         asleep = every["generator"].get("weights, asleep", 0.0)
@@ -152,7 +152,7 @@ def test_what_a_card_costs_the_host_is_counted() -> None:
 def test_only_the_first_of_several_ranks_holds_weights_for_the_generators() -> None:
     config = for_device(Config.model_validate({"runtime": {"trainer_ranks": 4}}), "cpu")
     counts = {one.name: one.count for one in processes(config, shape_of(), "cpu", limits(config)[0])}
-    assert (counts["trainer"], counts["weights on their way"]) == (4, 1)
+    assert (counts["trainer"], counts["weights sent"]) == (4, 1)
 
 
 def test_several_ranks_of_a_cpu_share_what_the_others_leave() -> None:
