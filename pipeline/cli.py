@@ -77,16 +77,15 @@ def _run(name: str, argv: Sequence[str] | None, command: Callable[[argparse.Name
 
 def _train_accelerated(arguments: argparse.Namespace) -> int:
     _refuse_beside_actions(arguments)
-    if arguments.plan is None:
-        refuse_idle(given_flags(arguments, "train_accelerated"))
+    if arguments.plan is not None:
+        return _plan(arguments)
+    refuse_idle(given_flags(arguments, "train_accelerated"))
     if arguments.stop_resident:
         from pipeline.generation.resident import stop_all
 
         return stop_all()
     if arguments.watch is not None:
         return _watch(arguments)
-    if arguments.plan is not None:
-        return _plan(arguments)
     _refuse_useless_flags(arguments)
     resume = _find_run(arguments) if arguments.resume is not None else None
     file = arguments.config

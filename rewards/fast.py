@@ -14,7 +14,7 @@ from rewards.complexity import complexity_score
 from rewards.lint import Linter
 from rewards.lint_rules import lint_score
 from rewards.syntax import check_syntax
-from sandbox.job import parse_quietly
+from sandbox.job import bound_name, parse_quietly
 
 # Whose own names are not the module's.
 _SCOPES = (
@@ -77,18 +77,7 @@ def _bound(tree: ast.Module) -> Iterator[str]:
     nodes: list[ast.AST] = [*tree.body]
     while nodes:
         node = nodes.pop()
-        match node:
-            case ast.FunctionDef(name=bound) | ast.AsyncFunctionDef(name=bound) | ast.ClassDef(name=bound):
-                pass
-            case ast.Name(id=bound, ctx=ast.Store()) | ast.ExceptHandler(name=bound):
-                pass
-            case ast.MatchAs(name=bound) | ast.MatchStar(name=bound) | ast.MatchMapping(rest=bound):
-                pass
-            case ast.alias(name=imported, asname=other):
-                bound = other or imported.partition(".")[0]
-            case _:
-                bound = None
-        if bound is not None:
+        if (bound := bound_name(node)) is not None:
             yield bound
         if not isinstance(node, _SCOPES):
             nodes += ast.iter_child_nodes(node)

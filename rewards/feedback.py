@@ -178,10 +178,8 @@ def _told(kind: str, task: Task, result: RewardResult) -> int | None:
     tests = _tests(task)
     if kind != "full" or place is None or (index := int(place[1])) >= len(tests):
         return None
-    asked = _asked(tests[index])
     # What the prompt shows anyway is nothing to judge by alone.
-    is_last = all(_asked(test) == asked or _shows(task, test) for test in tests)
-    return None if is_last or _shows(task, tests[index]) else index
+    return None if _shows(task, tests[index]) or _num_hidden(task) < 2 else index
 
 
 def _num_hidden(task: Task) -> int:

@@ -167,10 +167,10 @@ class Scorer:
         return scores
 
     def _syntax_failure(self, item: _Item, message: str) -> RewardResult:
-        of_run = ("tests", "execution")
-        names = ["syntax", "complexity", *(of_run if self._sandbox is not None else ())]
-        left = (*names, *of_run, *(("performance",) if self._sandbox is None else ()))
-        names += [name for name in item.rules.weights if name not in left and item.needs(name)]
+        # Without a sandbox nothing is said of these.
+        of_run = ("tests", "execution", "performance") if self._sandbox is None else ()
+        names = ["syntax", "complexity", *(("tests", "execution") if self._sandbox is not None else ())]
+        names += [name for name in item.rules.weights if item.needs(name) and name not in of_run]
         return RewardResult(
             reward=item.rules.syntax_failure_reward,
             breakdown=dict.fromkeys(names, 0.0),

@@ -132,20 +132,24 @@ def parse_quietly(source: str) -> ast.Module | None:
 
 def known_names(statements: Sequence[ast.stmt]) -> set[str]:
     """The builtins, and the names that ``statements`` bind anywhere."""
-    known = set(dir(builtins))
-    for node in (node for statement in statements for node in ast.walk(statement)):
-        match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                known.add(name)
-            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)):
-                known.add(name)
-            case ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
-                known.add(name)
-            case ast.alias(name=name, asname=other):
-                known.add(other or name.partition(".")[0])
-            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()):
-                known.add(name)
-    return known
+    nodes = (node for statement in statements for node in ast.walk(statement))
+    return {*dir(builtins), *filter(None, map(bound_name, nodes))}
+
+
+def bound_name(node: ast.AST) -> str | None:
+    """The name that ``node`` itself binds; None where it binds none."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return name
+        case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+            return name
+        case ast.MatchAs(name=bound) | ast.MatchStar(name=bound) | ast.MatchMapping(rest=bound):
+            return bound
+        case ast.ExceptHandler(name=bound):
+            return bound
+        case ast.alias(name=imported, asname=other):
+            return other or imported.partition(".")[0]
+    return None
 
 
 def prelude_of(before: str) -> str | None:

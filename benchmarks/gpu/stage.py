@@ -77,8 +77,10 @@ class Stage:
         return list(self.all_parts())
 
     def measure(self, part: str) -> Figures:
-        """The figures of one part; raises whatever it fails with. What it leaves on the card
-        is the next part's (``close`` ends it)."""
+        """The figures of one part; raises whatever it fails with.
+
+        What it leaves on the card is the next part's (``close`` ends it).
+        """
         # Imported here, as below.
         import torch
 

@@ -4,13 +4,12 @@
     socket)
 
 It imports vLLM once, and vLLM's own processes are forked from it, where vLLM lets them be, instead of
-importing it all again. A host
-lives as long as its first client, unless Start gives it a path and no other host listens there: then it stays
-when the client leaves, and a later run finds it there (pipeline.generation.resident). Whoever holds the lease
-has the engine to itself; the lease is the connection, so it ends with the client however that dies.
-Everything that a client left running is aborted, and the base weights are loaded again at once, so that the
-next one need not wait for them. Without a client for ``idle_s`` seconds the host ends itself. The engine's
-processes die with the host. Knows nothing of Ray.
+importing it all again. A host lives as long as its first client, unless Start gives it a path and no other
+host listens there: then it stays when the client leaves, and a later run finds it there
+(pipeline.generation.resident). Whoever holds the lease has the engine to itself; the lease is the connection,
+so it ends with the client however that dies. Everything that a client left running is aborted, and the base
+weights are loaded again at once, so that the next one need not wait for them. Without a client for ``idle_s``
+seconds the host ends itself. The engine's processes die with the host. Knows nothing of Ray.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@
 A new engine begins with the model's own weights, so it gets the last published ones before it gets a request:
 whoever publishes keeps that file until a later update has been handed over. Requests wait meanwhile; a weight
 update does not, it is loaded when the engine is back (one that comes while it loads the earlier ones waits
-for that). What dies asleep, or on the way there, is started again
-when it is to wake: the memory is another's until then. How often is pipeline.host.restarts's matter. To
-the rest of the pipeline it is a Generator like any other.
+for that). What dies asleep, or on the way there, is started again when it is to wake: the memory is another's
+until then. How often is pipeline.host.restarts's matter. To the rest of the pipeline it is a Generator like
+any other.
 
 Several behind one (``Dispatcher``): which of them a group goes to, and new weights for all of them at once.
 A group stays whole on one generator. It goes to the one that had its task last, whose caches know the

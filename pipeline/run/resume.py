@@ -16,7 +16,6 @@ where an earlier whole one is there (pipeline.record.checkpoints).
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -38,7 +37,7 @@ from pipeline.models.prompts import training_sampling
 from pipeline.record.checkpoints import find_faults, latest_checkpoint, step_of
 from pipeline.record.draw_states import DrawState
 from pipeline.record.ledger import Ledger, Terms
-from pipeline.record.ledger_tables import glancing, known_checkpoints, open_to_read, reading
+from pipeline.record.ledger_tables import glancing, known_checkpoints, reading
 from pipeline.record.metrics import read_metrics
 from pipeline.rollouts.draws import max_gated
 from rewards.digest import task_digest
@@ -336,5 +335,5 @@ def _query(path: Path, query: str) -> tuple[Any, ...]:
     """The first row that ``query`` finds in the ledger; empty where there is none, or no ledger."""
     if not _holds_anything(path):
         return ()
-    with contextlib.closing(open_to_read(path)) as database:
+    with glancing(path) as database:
         return database.execute(query).fetchone() or ()

@@ -94,6 +94,7 @@ def test_every_completion_gets_its_own_reward_and_each_program_runs_once(tmp_pat
     assert at_once[3].detail.startswith("syntax: ")
     assert [result.reward for result in again] == [result.reward for result in at_once]
     assert all(result.cached for result in again)
+    assert sum(result.seconds for result in again) < metrics["rewards/cache_saved_s"]
     assert metrics["rewards/scored"] == metrics["rewards/cache_misses"] == 4
     assert metrics["rewards/cache_joins"] == 6 and metrics["rewards/cache_hits"] == 10
     assert metrics["rewards/cache_saved_s"] > 0 and metrics["rewards/cache_evictions"] == 0

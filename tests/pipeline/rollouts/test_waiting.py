@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from configs.schema import Config
 from pipeline.errors import StageError
 from pipeline.rollouts.waiting import Waiting, group_deadline_s, standstill_s
 from sandbox.result import StdioTest
@@ -73,41 +76,38 @@ async def test_a_failure_reaches_who_waits_and_who_comes_later_and_the_first_rea
             await late
 
 
+def config_of(**sections: Any) -> Config:
+    """A score takes 10 s at most; to write twice, and to start the engine in between, 250 s."""
+    runtime = {"reward_timeout_s": 10, "generation_timeout_s": 100, "startup_timeout_s": 50}
+    return make_config(runtime=runtime, **sections)
+
+
 @pytest.mark.parametrize(("num_workers", "deadline_s"), [(1, 290), (3, 270), (4, 260), (9, 260)])
 def test_a_group_has_time_for_the_scores_that_a_worker_gives_one_by_one(
     num_workers: int, deadline_s: float
 ) -> None:
-    config = make_config(
-        runtime={"reward_timeout_s": 10, "generation_timeout_s": 100, "startup_timeout_s": 50},
-        acceleration={"async_rewards": {"workers": num_workers}},
-    )
-    # To write it twice and to start the engine in between takes 250 s at most.
+    config = config_of(acceleration={"async_rewards": {"workers": num_workers}})
     assert config.grpo.num_generations == 4 and group_deadline_s(config) == deadline_s
 
 
-@pytest.mark.parametrize(("max_num_seqs", "deadline_s"), [(64, 260), (16, 260), (8, 460), (6, 660)])
+# Four tasks at a time, each written twenty times.
+MEASURED = {"every_steps": 1, "inloop_requests": 4, "inloop_samples": 20, "num_samples": 1}
+
+
+@pytest.mark.parametrize(
+    ("max_num_seqs", "evaluation", "deadline_s"),
+    [(64, {}, 260), (16, {}, 260), (8, {}, 460), (6, {}, 660), (16, MEASURED, 1260)],
+)
 def test_a_group_has_time_for_the_sequences_that_the_engine_writes_before_it(
-    max_num_seqs: int, deadline_s: float
+    max_num_seqs: int, evaluation: Mapping[str, object], deadline_s: float
 ) -> None:
-    config = make_config(
-        runtime={"reward_timeout_s": 10, "generation_timeout_s": 100, "startup_timeout_s": 50},
+    config = config_of(
         acceleration={"max_staleness": 1, "async_rewards": {"workers": 4}},
         generation={"max_num_seqs": max_num_seqs},
+        evaluation=evaluation,
     )
-    # Two steps of eight sequences.
+    # Two steps of eight sequences, and those of a measurement on the way.
     assert config.completions_per_step == 8 and group_deadline_s(config) == deadline_s
-
-
-def test_a_measurement_on_the_way_has_sequences_before_those_of_a_group() -> None:
-    runtime = {"reward_timeout_s": 10, "generation_timeout_s": 100, "startup_timeout_s": 50}
-    config = make_config(
-        runtime=runtime,
-        acceleration={"max_staleness": 1, "async_rewards": {"workers": 4}},
-        evaluation={"every_steps": 1, "inloop_requests": 4, "inloop_samples": 20, "num_samples": 1},
-        generation={"max_num_seqs": 16},
-    )
-    # 16 + 80 sequences, 16 at a time.
-    assert group_deadline_s(config) == 2 * 600 + 50 + 10
 
 
 @pytest.mark.parametrize(("mode", "more_s"), [("keep_cache", 0), ("drain", 260), ("abort", 260)])
