@@ -81,12 +81,15 @@ def table(result: Mapping[str, Any]) -> str:
                 *(percent(estimate) for estimate in found["pass_after"]),
                 _cell(found["repaired"]),
                 "" if base is found else _cell(_repaired_more(base, found), "+"),
+                _cell(found.get("resampled_by_answers")),
+                _cell(found.get("above_resampled_by_answers"), "+"),
                 _cell(found["resampled"]),
                 _cell(found["above_resampled"], "+"),
             ]
         )
     turns = [f"passed after turn {number}" for number in range(1, settings["turns"] + 1)]
-    fresh = ["fresh answers, as many tokens", "last turn above them"]
+    above_them = "last turn above them"
+    fresh = ["fresh answers, as many sampled tokens", above_them, "as many tokens", above_them]
     head = ["", "feedback", *turns, "repaired", "above the first model", *fresh]
     above = (
         f"{settings['tasks']}: {settings['samples']} answers a task at temperature 0.8; 95 % intervals over "

@@ -68,7 +68,8 @@ class EvaluatedSample:
 
     ``min_policy_version`` and ``max_policy_version`` are those of its oldest and its newest token. ``turns``
     came after it, where it failed and more were asked for; ``resampled`` says whether a fresh answer with as
-    many tokens passed instead, None where there was none (pipeline.evaluation.turns).
+    many tokens passed instead, ``resampled_by_answers`` with as many as their answers alone have; None where
+    there was none (pipeline.evaluation.turns).
     """
 
     task_id: str
@@ -78,6 +79,7 @@ class EvaluatedSample:
     max_policy_version: int = 0
     turns: tuple[EvaluatedTurn, ...] = ()
     resampled: bool | None = None
+    resampled_by_answers: bool | None = None
 
     @property
     def is_judged(self) -> bool:
@@ -144,10 +146,10 @@ def task_deadline_s(config: Config, num_samples: int) -> float:
     return NUM_CONCURRENT_REQUESTS * num_batches * config.runtime.generation_timeout_s
 
 
-# Goes on after an answer that failed (pipeline.evaluation.turns): ``turns`` and ``resampled`` of its sample.
+# Goes on after an answer that failed (pipeline.evaluation.turns): the last three fields of its sample.
 LaterTurns = Callable[
     [Generator, TextScorer, Task, GenerationRequest, Completion, RewardResult],
-    Awaitable[tuple[tuple[EvaluatedTurn, ...], bool | None]],
+    Awaitable[tuple[tuple[EvaluatedTurn, ...], bool | None, bool | None]],
 ]
 
 
@@ -235,9 +237,10 @@ async def _sample_task(
         text = form.answer(task, completion.text)
         result = await scorer.score(task, text)
         turns: tuple[EvaluatedTurn, ...] = ()
-        resampled = None
+        resampled = by_answers = None
         if later_turns is not None:
-            turns, resampled = await later_turns(generator, scorer, task, request, completion, result)
+            go_on = later_turns(generator, scorer, task, request, completion, result)
+            turns, resampled, by_answers = await go_on
         sample = EvaluatedSample(
             task_id=task.task_id,
             text=text,
@@ -246,6 +249,7 @@ async def _sample_task(
             max_policy_version=completion.max_policy_version,
             turns=turns,
             resampled=resampled,
+            resampled_by_answers=by_answers,
         )
         if journal is not None:
             journal.add(sample)

@@ -100,7 +100,7 @@ def write_results(path: Path, results: Iterable[tuple[EvaluatedSample, str]]) ->
     """Write each sample and its completion as {task_id, completion, result, passed}.
 
     ``passed`` is null for a sample that the sandbox could not judge. Where later turns followed the line also
-    has ``turns``, each as {feedback, answer, result, passed}, and ``resampled``.
+    has ``turns``, each as {feedback, answer, result, passed}, ``resampled`` and ``resampled_by_answers``.
     """
     lines = []
     for sample, completion in results:
@@ -110,7 +110,7 @@ def write_results(path: Path, results: Iterable[tuple[EvaluatedSample, str]]) ->
                 {"feedback": turn.feedback, "answer": turn.text, **_verdict(turn.result)}
                 for turn in sample.turns
             ]
-            line["resampled"] = sample.resampled
+            line |= {name: getattr(sample, name) for name in ("resampled", "resampled_by_answers")}
         lines.append(json.dumps(line))
     write_text_atomically(path, "".join(f"{line}\n" for line in lines))
 

@@ -148,13 +148,16 @@ def print_side_by_side(
 
 
 def print_turns(console: Console, reports: Mapping[str, TurnReport]) -> None:
-    """The pass rate after each turn, what was repaired, and fresh answers with as many tokens beside it."""
+    """The pass rate after each turn, what was repaired, and fresh answers in their place."""
     table = _table("turns: mean over tasks (95 % interval)", "", reports)
     found = list(reports.values())
     for turn in range(len(found[0].pass_after)):
         cells = [_shown(report.pass_after[turn]) for report in found]
         table.add_row(f"passed after turn {turn + 1}", *cells)
     table.add_row("repaired, of answers that failed", *(_shown(report.repaired) for report in found))
+    by_answers = [(report.resampled_by_answers, report.above_resampled_by_answers) for report in found]
+    table.add_row("fresh answers, as many sampled tokens", *(_shown(fresh) for fresh, _ in by_answers))
+    table.add_row("last turn above them", *(_shown(above, "+") for _, above in by_answers))
     table.add_row("fresh answers, as many tokens", *(_shown(report.resampled) for report in found))
     table.add_row("last turn above them", *(_shown(report.above_resampled, "+") for report in found))
     console.print(table)

@@ -1,15 +1,17 @@
 """Second tries in an evaluation, beside answers that were drawn anew with as many tokens.
 
 A second answer costs what it is long. So each answer that failed is resampled: fresh answers to the same
-prompt until as many tokens are used as its later turns took, feedback included, the last one cut off there.
-Without it more turns would look good for no other reason than that they are more tries.
+prompt until as many tokens are used as its later turns took, the last one cut off there. Without it more
+turns would look good for no other reason than that they are more tries. Tokens are counted in two ways: those
+that were sampled, as in pass@t (Olausson et al., Demystifying GPT Self-Repair for Code Generation, 2023), and
+those of the feedback too, which are only read.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from configs.rollouts_schema import MAX_FEEDBACK_LENGTH
@@ -61,6 +63,7 @@ class SecondTries:
     ) -> None:
         refuse_feedback(kind, tasks, "--feedback")
         self._form = form
+        self._tokenizer = tokenizer
         self._sandbox = sandbox
         self._execution = execution
         self._kind = kind
@@ -77,8 +80,8 @@ class SecondTries:
         request: GenerationRequest,
         first: Completion,
         result: RewardResult,
-    ) -> tuple[tuple[EvaluatedTurn, ...], bool | None]:
-        """The turns after ``first``, and whether a fresh answer passed; None where there was none."""
+    ) -> tuple[tuple[EvaluatedTurn, ...], bool | None, bool | None]:
+        """The turns after ``first``, and of its sample ``resampled`` and ``resampled_by_answers``."""
 
         async def score(task: Task, completion: Completion) -> RewardResult:
             return await scorer.score(task, self._form.answer(task, completion.text))
@@ -95,22 +98,34 @@ class SecondTries:
         )
         if fault:
             unjudged = EvaluatedTurn(feedback="", text="", result=infra_error(fault, 0.0), num_tokens=0)
-            return (*shown, unjudged), None
+            return (*shown, unjudged), None, None
         if not turns or request.sampling.temperature == 0:
-            return shown, None
+            return shown, None, None
+        num_told = sum(len(turn.feedback_ids) for turn in turns)
         budget = sum(turn.num_tokens for turn in turns)
+        by_answers: bool | None = None
         for number in range(budget):
             name = f"{request.request_id}/{first.index}/fresh {number}"
             fresh = await write_one(
                 generator.generate, request, name, prompt_ids=request.prompt_ids, max_completion_length=budget
             )
-            judged = await score(task, fresh)
-            if judged.is_infra_error:
-                return shown, None
+            cut = judged = await score(task, fresh)
+            if by_answers is None and len(fresh.token_ids) > budget - num_told:
+                cut = await score(task, self._beginning(fresh, budget - num_told))
+            if judged.is_infra_error or cut.is_infra_error:
+                return shown, None, None
             budget -= max(1, len(fresh.token_ids))
+            if by_answers is None and (cut.passed or budget <= num_told):
+                by_answers = cut.passed
             if judged.passed or budget <= 0:
-                return shown, judged.passed
-        return shown, False
+                return shown, judged.passed, by_answers
+        return shown, False, by_answers
+
+    def _beginning(self, completion: Completion, num_tokens: int) -> Completion:
+        """``completion`` as it would be, cut off after ``num_tokens``: the text alone, which is judged."""
+        begun = list(completion.token_ids[:num_tokens])
+        text = self._tokenizer.decode(begun, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return replace(completion, text=str(text))
 
     async def _feedback(self, task: Task, completion: Completion, result: RewardResult) -> str:
         answer = self._form.answer(task, completion.text)
@@ -129,13 +144,16 @@ class TurnReport:
     """What more turns brought.
 
     ``pass_after[t]`` is the rate of answers that passed in one of the first t + 1 turns; ``repaired`` the
-    share of first answers that failed and of which a later turn passed. ``resampled`` is the rate where the
-    later turns are replaced by fresh answers with as many tokens, ``above_resampled`` how much the last of
-    ``pass_after`` is above it, paired by task; both are None for greedy answers, which are always the same.
+    share of first answers that failed and of which a later turn passed. ``resampled_by_answers`` is the rate
+    where the later turns are replaced by fresh answers with as many tokens as were sampled in them,
+    ``resampled`` with as many as they have, feedback included; ``above_...`` how much the last of
+    ``pass_after`` is above it, paired by task. They are None for greedy answers, which are always the same.
     """
 
     pass_after: tuple[Estimate, ...]
     repaired: Estimate | None
+    resampled_by_answers: Estimate | None
+    above_resampled_by_answers: Estimate | None
     resampled: Estimate | None
     above_resampled: Estimate | None
     num_feedback_turns: int
@@ -152,20 +170,31 @@ def turn_report(samples: Sequence[EvaluatedSample], max_turns: int) -> TurnRepor
     after = [_rates(judged, [_passes_within(one, number) for one in judged]) for number in range(max_turns)]
     failed = [one for one in judged if not one.result.passed]
     mended = [any(turn.result.passed for turn in one.turns) for one in failed]
-    compared = [one for one in judged if one.result.passed or one.resampled is not None]
-    resampled = above = None
-    if any(one.resampled is not None for one in compared):
-        by_fresh = _rates(compared, [one.result.passed or bool(one.resampled) for one in compared])
-        by_turns = _rates(compared, [_passes_within(one, max_turns - 1) for one in compared])
-        resampled = mean_pass_at_k(by_fresh, 1)
-        above = paired_difference(by_fresh, by_turns)
+    by_answers, above_by_answers = _beside(judged, [one.resampled_by_answers for one in judged], max_turns)
+    resampled, above = _beside(judged, [one.resampled for one in judged], max_turns)
     return TurnReport(
         pass_after=tuple(mean_pass_at_k(counts, 1) for counts in after),
         repaired=share(_rates(failed, mended)) if failed else None,
+        resampled_by_answers=by_answers,
+        above_resampled_by_answers=above_by_answers,
         resampled=resampled,
         above_resampled=above,
         num_feedback_turns=sum(len(one.turns) for one in judged),
     )
+
+
+def _beside(
+    samples: Sequence[EvaluatedSample], fresh: Sequence[bool | None], max_turns: int
+) -> tuple[Estimate | None, Estimate | None]:
+    """The rate with ``fresh`` in place of later turns, and how much that with these is above it."""
+    pairs = zip(samples, fresh, strict=True)
+    compared = [(one, passed) for one, passed in pairs if one.result.passed or passed is not None]
+    if all(passed is None for _, passed in compared):
+        return None, None
+    ones = [one for one, _ in compared]
+    by_fresh = _rates(ones, [one.result.passed or bool(passed) for one, passed in compared])
+    by_turns = _rates(ones, [_passes_within(one, max_turns - 1) for one in ones])
+    return mean_pass_at_k(by_fresh, 1), paired_difference(by_fresh, by_turns)
 
 
 def _passes_within(sample: EvaluatedSample, num_later: int) -> bool:

@@ -32,8 +32,8 @@ LOCK_TIMEOUT_S = 4 * 3600.0
 
 # In a checkpoint that other runs began with: their folders, a line each.
 KEPT_FOR = "kept_for"
-# What is noted beside a model, and is no part of it: the above, and its card.
-_NOTES = (KEPT_FOR, "README.md")
+# What comes to lie beside a model, and is no part of it: the above, its card, the lock of a merge.
+_NOTES = (KEPT_FOR, "README.md", "merged.lock")
 
 
 def files_digest(folder: Path, pattern: str = "*") -> str:

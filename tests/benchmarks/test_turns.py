@@ -19,6 +19,8 @@ def estimate(mean: float) -> dict[str, float]:
 FOUND: dict[str, Any] = {
     "pass_after": [estimate(0.4), estimate(0.5)],
     "repaired": estimate(0.2),
+    "resampled_by_answers": estimate(0.4),
+    "above_resampled_by_answers": estimate(0.1),
     "resampled": estimate(0.45),
     "above_resampled": estimate(0.05),
     "num_feedback_turns": 3,
@@ -72,7 +74,13 @@ def test_models_in_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
 
 def test_the_table_has_every_turn_and_leaves_out_what_greedy_answers_lack() -> None:
     settings = {"tasks": "t.jsonl", "samples": 1, "turns": 2}
-    greedy = {**FOUND, "resampled": None, "above_resampled": None}
+    greedy = {
+        **FOUND,
+        "resampled_by_answers": None,
+        "above_resampled_by_answers": None,
+        "resampled": None,
+        "above_resampled": None,
+    }
     better = {**FOUND, "repairs": {"a": [1, 1], "b": [1, 1]}}
     runs = {"m/public": FOUND, "m/verdict": greedy, "n/public": better}
     _, _, head, _, public, verdict, other = turns.table({"settings": settings, "runs": runs}).splitlines()

@@ -14,6 +14,7 @@ from rewards.result import RewardResult
 from sandbox.result import Outcome
 from tests.pipeline.fake_stages import FakeGenerator
 from tests.pipeline.rollouts.groups import completion
+from tests.pipeline.tiny_model import make_byte_tokenizer
 
 
 def write_tasks(file: Path, names: str = "abc") -> Path:
@@ -47,6 +48,7 @@ class ScriptedGenerator(FakeGenerator):
     def __init__(self, answer: Callable[[str, int], str], *, num_missing: int = 0) -> None:
         super().__init__([], lambda request: None)
         self._answer = answer
+        self._tokenizer = make_byte_tokenizer()
         self.num_missing = num_missing
         self.most_writing = 0
         self.requests: list[GenerationRequest] = []
@@ -57,4 +59,6 @@ class ScriptedGenerator(FakeGenerator):
         for index in reversed(range(self.num_missing, request.num_generations)):
             await asyncio.sleep(0)
             text = self._answer(request.request_id, index)[: request.sampling.max_completion_length]
-            yield replace(completion(index, length=len(text)), text=text)
+            # One for each character, also where the tokenizer has one for several.
+            token_ids = tuple(self._tokenizer.encode(one, add_special_tokens=False)[0] for one in text)
+            yield replace(completion(index, length=len(text)), text=text, token_ids=token_ids)

@@ -128,6 +128,28 @@ def test_a_fresh_answer_that_passes_within_its_tokens_counts(sandbox: SandboxPoo
     assert found.above_resampled is not None and found.above_resampled.mean == -1.0
 
 
+def test_fresh_answers_beside_sampled_tokens_alone_have_none_for_the_feedback(sandbox: SandboxPool) -> None:
+    # Of the last answer's length: with a comment before it a program is cut off there, but not within what
+    # the feedback has as well.
+    long = RIGHT.replace("    return", "    # " + 40 * "x" + "\n    return")
+    for fresh, all_pass, by_answers_pass in ((RIGHT, True, True), (long, True, False), (WRONG, False, False)):
+        answer = {True: fresh, False: WRONG}
+        report, _ = evaluated(sandbox, lambda name, index, answer=answer: answer["/fresh" in name])  # type: ignore[misc]
+        (sample,) = report.samples
+        assert sample.resampled is all_pass and sample.resampled_by_answers is by_answers_pass
+        found = turn_report(report.samples, 2)
+        assert found.resampled_by_answers is not None and found.above_resampled_by_answers is not None
+        assert found.resampled_by_answers.mean == by_answers_pass
+        assert found.above_resampled_by_answers.mean == -by_answers_pass
+
+
+def test_an_answer_cut_off_where_the_sampled_tokens_end_is_judged_as_it_is_then(sandbox: SandboxPool) -> None:
+    # What follows the program is what is cut off.
+    long = RIGHT + 20 * "x"
+    report, _ = evaluated(sandbox, lambda name, index: long if "/fresh" in name else WRONG)
+    assert report.samples[0].resampled_by_answers is True
+
+
 def test_greedy_answers_have_no_fresh_ones_beside_them(sandbox: SandboxPool) -> None:
     report, generator = evaluated(sandbox, lambda name, index: WRONG, temperature=0.0)
     assert report.samples[0].resampled is None and len(generator.requests) == 2

@@ -100,6 +100,7 @@ def test_a_note_beside_a_model_makes_no_other_model_of_it(tmp_path: Path) -> Non
     base = save(tmp_path / "first", 1)
     before = files_digest(base)
     keep_for(tmp_path / "second", base)
+    (base / "merged.lock").write_text("7\n")
     assert files_digest(base) == before
     (base / "model.safetensors").touch()
     assert files_digest(base) != before
