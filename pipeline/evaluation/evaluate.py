@@ -237,10 +237,9 @@ async def _sample_task(
         text = form.answer(task, completion.text)
         result = await scorer.score(task, text)
         turns: tuple[EvaluatedTurn, ...] = ()
-        resampled = by_answers = None
+        resampled = alone = None
         if later_turns is not None:
-            go_on = later_turns(generator, scorer, task, request, completion, result)
-            turns, resampled, by_answers = await go_on
+            turns, resampled, alone = await later_turns(generator, scorer, task, request, completion, result)
         sample = EvaluatedSample(
             task_id=task.task_id,
             text=text,
@@ -249,7 +248,7 @@ async def _sample_task(
             max_policy_version=completion.max_policy_version,
             turns=turns,
             resampled=resampled,
-            resampled_by_answers=by_answers,
+            resampled_by_answers=alone,
         )
         if journal is not None:
             journal.add(sample)
