@@ -81,6 +81,7 @@ def table(result: Mapping[str, Any]) -> str:
                 *(percent(estimate) for estimate in found["pass_after"]),
                 _cell(found["repaired"]),
                 "" if base is found else _cell(_repaired_more(base, found), "+"),
+                # A result of an earlier version counted feedback always.
                 _cell(found.get("resampled_by_answers")),
                 _cell(found.get("above_resampled_by_answers"), "+"),
                 _cell(found["resampled"]),

@@ -110,7 +110,8 @@ def write_results(path: Path, results: Iterable[tuple[EvaluatedSample, str]]) ->
                 {"feedback": turn.feedback, "answer": turn.text, **_verdict(turn.result)}
                 for turn in sample.turns
             ]
-            line |= {name: getattr(sample, name) for name in ("resampled", "resampled_by_answers")}
+            line["resampled"] = sample.resampled
+            line["resampled_by_answers"] = sample.resampled_by_answers
         lines.append(json.dumps(line))
     write_text_atomically(path, "".join(f"{line}\n" for line in lines))
 

@@ -155,11 +155,13 @@ def print_turns(console: Console, reports: Mapping[str, TurnReport]) -> None:
         cells = [_shown(report.pass_after[turn]) for report in found]
         table.add_row(f"passed after turn {turn + 1}", *cells)
     table.add_row("repaired, of answers that failed", *(_shown(report.repaired) for report in found))
-    by_answers = [(report.resampled_by_answers, report.above_resampled_by_answers) for report in found]
-    table.add_row("fresh answers, as many sampled tokens", *(_shown(fresh) for fresh, _ in by_answers))
-    table.add_row("last turn above them", *(_shown(above, "+") for _, above in by_answers))
-    table.add_row("fresh answers, as many tokens", *(_shown(report.resampled) for report in found))
-    table.add_row("last turn above them", *(_shown(report.above_resampled, "+") for report in found))
+    fresh = {
+        "sampled tokens": [(one.resampled_by_answers, one.above_resampled_by_answers) for one in found],
+        "tokens": [(one.resampled, one.above_resampled) for one in found],
+    }
+    for what, pairs in fresh.items():
+        table.add_row(f"fresh answers, as many {what}", *(_shown(rate) for rate, _ in pairs))
+        table.add_row("last turn above them", *(_shown(above, "+") for _, above in pairs))
     console.print(table)
 
 

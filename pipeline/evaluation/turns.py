@@ -31,7 +31,7 @@ from pipeline.evaluation.passk import (
 )
 from pipeline.generation.generator import Generator
 from pipeline.messages import Completion, GenerationRequest
-from pipeline.models.prompts import TurnTokens
+from pipeline.models.prompts import TurnTokens, decoded
 from pipeline.rollouts.turns import TurnTerms, later_turns, write_one
 from rewards.custom import CustomFeedback
 from rewards.extract import extract_code
@@ -110,8 +110,9 @@ class SecondTries:
                 generator.generate, request, name, prompt_ids=request.prompt_ids, max_completion_length=budget
             )
             cut = judged = await score(task, fresh)
-            if by_answers is None and len(fresh.token_ids) > budget - num_told:
-                cut = await score(task, self._beginning(fresh, budget - num_told))
+            if by_answers is None and len(fresh.token_ids) > (left := budget - num_told):
+                begun = decoded(self._tokenizer, fresh.token_ids[:left])
+                cut = await score(task, replace(fresh, text=begun))
             if judged.is_infra_error or cut.is_infra_error:
                 return shown, None, None
             budget -= max(1, len(fresh.token_ids))
@@ -120,12 +121,6 @@ class SecondTries:
             if judged.passed or budget <= 0:
                 return shown, judged.passed, by_answers
         return shown, False, by_answers
-
-    def _beginning(self, completion: Completion, num_tokens: int) -> Completion:
-        """``completion`` as it would be, cut off after ``num_tokens``: the text alone, which is judged."""
-        begun = list(completion.token_ids[:num_tokens])
-        text = self._tokenizer.decode(begun, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return replace(completion, text=str(text))
 
     async def _feedback(self, task: Task, completion: Completion, result: RewardResult) -> str:
         answer = self._form.answer(task, completion.text)

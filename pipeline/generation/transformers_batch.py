@@ -29,6 +29,7 @@ from transformers import (
 from pipeline.generation.early_abort import AnswerWatch
 from pipeline.generation.generator import VersionMarks
 from pipeline.messages import Completion, GenerationRequest, SamplingSettings
+from pipeline.models.prompts import decoded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +156,7 @@ class Batch(StoppingCriteria):
     def _completion(self, row: _Row) -> Completion:
         runs = row.marks.runs(len(row.token_ids))
         versions = [run.policy_version for run in runs]
-        text = _decode(self._writer.tokenizer, row.token_ids)
+        text = decoded(self._writer.tokenizer, row.token_ids)
         return Completion(
             index=row.index,
             token_ids=tuple(row.token_ids),
@@ -181,17 +182,17 @@ class Batch(StoppingCriteria):
         stop = self._request.sampling.stop
         if stop:
             # A stop string is searched in a tail; a token may carry less than one character.
-            tail = _decode(self._writer.tokenizer, row.token_ids[-8 - 4 * max(map(len, stop)) :])
+            tail = decoded(self._writer.tokenizer, row.token_ids[-8 - 4 * max(map(len, stop)) :])
             if any(text in tail for text in stop):
                 return True
         return row.watch is not None and self._is_hopeless(row, row.watch)
 
     def _is_hopeless(self, row: _Row, watch: AnswerWatch) -> bool:
         """Feed the row's watch at the end of a line."""
-        if "\n" not in _decode(self._writer.tokenizer, row.token_ids[-1:]):
+        if "\n" not in decoded(self._writer.tokenizer, row.token_ids[-1:]):
             return False
         # Behind the last line end half a character may stand.
-        text, _, _ = _decode(self._writer.tokenizer, row.token_ids).rpartition("\n")
+        text, _, _ = decoded(self._writer.tokenizer, row.token_ids).rpartition("\n")
         piece = (text + "\n")[row.num_watched :]
         row.num_watched += len(piece)
         return watch.feed(piece)
@@ -240,12 +241,6 @@ class _Sampler(LogitsProcessor):
             noisy = logprobs - noise.clamp_min_(torch.finfo(noise.dtype).tiny).log_()
         self.logprobs.append(logprobs.gather(1, noisy.argmax(dim=-1, keepdim=True)).squeeze(1))
         return noisy
-
-
-def _decode(tokenizer: PreTrainedTokenizerBase, token_ids: list[int]) -> str:
-    text = tokenizer.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    assert isinstance(text, str)
-    return text
 
 
 def _cut(text: str, stop: tuple[str, ...]) -> str:

@@ -36,7 +36,7 @@ from configs.errors import ConfigError, Problem
 from configs.schema import Config
 from pipeline.errors import StageError, in_short
 from pipeline.handover.card import TrainedModel, trained_model, write_card
-from pipeline.host.files import KEPT_FOR, let_others_read, no_folder, read_object, written_whole
+from pipeline.host.files import KEPT_FOR, MERGE_LOCK, let_others_read, no_folder, read_object, written_whole
 from pipeline.models.files import is_adapter_folder
 from pipeline.models.find import adapter_base
 from pipeline.record.checkpoints import find_fault, latest_checkpoint
@@ -49,7 +49,7 @@ _DTYPES = ("bfloat16", "float32")
 # Where the baseline saves its model.
 _BASELINE_FOLDER = "final"
 # What a run keeps beside a model, and nobody needs who only uses it.
-_PRIVATE_FILES = ("trainer.pt", "training_args.bin", "state.json", KEPT_FOR, "merged/*", "merged.lock", ".*")
+_PRIVATE_FILES = ("trainer.pt", "training_args.bin", "state.json", KEPT_FOR, "merged/*", MERGE_LOCK, ".*")
 
 
 def find_model_folder(place: Path) -> tuple[Path, TrainedModel]:

@@ -32,14 +32,16 @@ LOCK_TIMEOUT_S = 4 * 3600.0
 
 # In a checkpoint that other runs began with: their folders, a line each.
 KEPT_FOR = "kept_for"
-# What comes to lie beside a model, and is no part of it: the above, its card, the lock of a merge.
-_NOTES = (KEPT_FOR, "README.md", "merged.lock")
+# Beside adapters, while they are merged with their base, and left there.
+MERGE_LOCK = "merged.lock"
+# What comes to lie beside a model, and is no part of it: the above, and its card.
+_NOTES = (KEPT_FOR, MERGE_LOCK, "README.md")
 
 
 def files_digest(folder: Path, pattern: str = "*") -> str:
     """Changes with the name, size or time of any file: to read them all would take longer than a start.
 
-    Notes beside a model do not count.
+    Notes and locks beside a model do not count.
     """
     lines = []
     for path in sorted(folder.glob(pattern)):

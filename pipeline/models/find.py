@@ -17,7 +17,7 @@ from pathlib import Path
 from configs.errors import nearest
 from configs.schema import Config, ModelConfig
 from pipeline.errors import in_short
-from pipeline.host.files import LOCK_TIMEOUT_S, cache_root, locked
+from pipeline.host.files import LOCK_TIMEOUT_S, MERGE_LOCK, cache_root, locked
 from pipeline.models.files import (
     ADAPTER_CONFIG,
     ADAPTER_WEIGHTS,
@@ -169,7 +169,7 @@ def _merged(folder: Path) -> Path:
 
     try:
         base = adapter_base(folder)
-        with locked(folder / "merged.lock", timeout_s=LOCK_TIMEOUT_S):
+        with locked(folder / MERGE_LOCK, timeout_s=LOCK_TIMEOUT_S):
             if not _is_current(out, folder):
                 if out.exists():
                     shutil.rmtree(out)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -228,6 +229,13 @@ def evaluation_sampling(config: Config) -> SamplingSettings:
         max_completion_length=evaluation.max_completion_length,
         stop=stop_strings(config.generation),
     )
+
+
+def decoded(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) -> str:
+    """The text of a completion's ``token_ids``, as they are: no special tokens, no space cleaned up."""
+    text = tokenizer.decode(list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    assert isinstance(text, str)
+    return text
 
 
 class TurnTokens:

@@ -87,13 +87,21 @@ def test_the_table_has_every_turn_and_leaves_out_what_greedy_answers_lack() -> N
     assert "passed after turn 2" in head
     assert public.startswith("| m | `public` | 40.0 % (30.0 to 50.0) | 50.0 %") and "+5.0 % (" in public
     assert verdict.endswith("|  |  |")
+    assert [cell.strip()[:6] for cell in public.split("|")[7:11]] == ["40.0 %", "+10.0 ", "45.0 %", "+5.0 %"]
     cells = [cell.strip() for cell in other.split("|")]
     assert cells[6].startswith("+50.0 % (")
     assert public.split("|")[6].strip() == ""
-    # A result of an earlier version has no account of the repairs.
-    earlier = {name: value for name, value in FOUND.items() if name != "repairs"}
+    # A result of an earlier version has no account of the repairs, and counted feedback always.
+    later = ("repairs", "resampled_by_answers", "above_resampled_by_answers")
+    earlier = {name: value for name, value in FOUND.items() if name not in later}
     old = turns.table({"settings": settings, "runs": {"m/public": earlier, "n/public": better}})
     assert old.splitlines()[-1].split("|")[6].strip() == ""
+    assert [cell.strip()[:6] for cell in old.splitlines()[-2].split("|")[7:11]] == [
+        "",
+        "",
+        "45.0 %",
+        "+5.0 %",
+    ]
 
 
 def test_without_a_second_answer_there_is_nothing_to_measure(capsys: pytest.CaptureFixture[str]) -> None:
