@@ -5,7 +5,8 @@
     full      that, and the first test that failed, which no longer counts from then on
 
 Each word is a token that could have been spent on another answer instead: one example is told, not all that
-fail, and that the result is wrong is not said twice.
+fail, that the result is wrong is not said twice, and nothing is repeated that the prompt says: of its only
+example neither call nor value, of several the call alone, which says which one is meant.
 
 Never what another test expects or is called with. Of an exception only the names of Python's own kinds are
 told: a program could hide the arguments of a test in a name of its own. Of a line the number is told only
@@ -105,7 +106,9 @@ def make_feedback(
         lines.append(_told_line(task, tests[-1], run.values[len(examples) :], result.outcome))
     if failed is not None:
         # The first that failed, so that the outcome is its own.
-        lines.append(_example_line(task, *failed, run.outcome))
+        test, value = failed
+        which = "The example" if len(examples) == 1 else _call(task, test)
+        lines.append(f"{which} {_given(value, run.outcome)}.")
     return "\n".join(lines)
 
 
@@ -200,10 +203,6 @@ def _shows(task: Task, test: CallTest | StdioTest) -> bool:
     if isinstance(test, StdioTest):
         return shows_run(test, task.prompt)
     return any(shown.args == test.args for shown in _shown_calls(task))
-
-
-def _example_line(task: Task, test: CallTest, value: tuple[object] | None, outcome: Outcome) -> str:
-    return f"{_call(task, test)} {_given(value, outcome)}; the task says {_shown(test.expected)}."
 
 
 def _told_line(task: Task, test: CallTest, values: Sequence[tuple[object] | None], outcome: Outcome) -> str:

@@ -271,8 +271,8 @@ class TurnTokens:
 
     def _between(self, task: Task, feedback: str) -> str:
         """The text between an answer and the opening of the next one."""
-        # Without space around it: many templates trim a message.
-        message = f"{feedback.strip()}\nCorrect it. {what_to_write(task)}".lstrip()
+        # Without space around it: many templates trim a message. The form of an answer was asked for already.
+        message = f"{feedback.strip()}\nCorrect it.".lstrip()
         tokenizer = self._tokenizer
         if tokenizer.chat_template is None:
             return f"\n\n{message}\n\n"

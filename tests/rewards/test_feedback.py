@@ -98,20 +98,25 @@ def public(sandbox: SandboxPool, program: str, task: Task = TASK) -> str:
     return told("public", sandbox, program, task)
 
 
-def test_the_first_example_that_fails_is_told_with_what_the_task_says(sandbox: SandboxPool) -> None:
-    assert public(sandbox, "def add(a, b):\n    return a * b\n") == "add(1, 2) returns 2; the task says 3."
-    assert public(sandbox, "def add(a, b):\n    return a * 3\n") == "add(2, 2) returns 6; the task says 4."
-    assert public(sandbox, "def add(a, b):\n    return 0\n") == "add(1, 2) returns 0; the task says 3."
+def test_of_several_examples_the_first_that_fails_is_told_by_its_call(sandbox: SandboxPool) -> None:
+    assert public(sandbox, "def add(a, b):\n    return a * b\n") == "add(1, 2) returns 2."
+    assert public(sandbox, "def add(a, b):\n    return a * 3\n") == "add(2, 2) returns 6."
+    assert public(sandbox, "def add(a, b):\n    return 0\n") == "add(1, 2) returns 0."
+
+
+def test_of_the_only_example_the_prompt_says_call_and_value(sandbox: SandboxPool) -> None:
+    task = replace(TASK, prompt="Add two numbers, as in add(1, 2) == 3.")
+    assert public(sandbox, "def add(a, b):\n    return a * b\n", task) == "The example returns 2."
 
 
 def test_an_example_that_raises_is_told(sandbox: SandboxPool) -> None:
     said = public(sandbox, "def add(a, b):\n    return [3][a - 1]\n")
-    assert "add(2, 2) raises an exception; the task says 4." in said and "add(1, 2)" not in said
+    assert "add(2, 2) raises an exception." in said and "add(1, 2)" not in said
 
 
 def test_a_value_that_cannot_be_looked_at_is_no_exception(sandbox: SandboxPool) -> None:
     generates = "def add(a, b):\n    yield a + b\n"
-    said = "add(1, 2) returns what is no plain data; the task says 3."
+    said = "add(1, 2) returns what is no plain data."
     assert told("public", sandbox, generates).endswith(said)
     hidden = "def add(a, b):\n    return a + b if a < 9 else iter([a])\n"
     said = "expects 70134; your program returns what is no plain data."
@@ -213,7 +218,7 @@ def test_the_first_test_that_failed_is_told_also_where_a_later_one_never_ends(sa
     # And of an example whose value cannot be looked at nobody says that it raised.
     program = "def add(a, b):\n    while a == 2:\n        pass\n    return (a for a in [b])\n"
     said = public(sandbox, program)
-    assert "gives no value; the task says 3." in said and "raises" not in said
+    assert "gives no value." in said and "raises" not in said
 
 
 @pytest.mark.parametrize(

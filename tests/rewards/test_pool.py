@@ -462,7 +462,7 @@ async def told_by(pool: RewardPool, terms: RolloutsConfig) -> str:
     ("terms", "told"),
     [
         ({"feedback": "verdict"}, "Your program gives a wrong result in a test."),
-        ({}, "add(1, 2) returns -1; the task says 3."),
+        ({}, "The example returns -1."),
         (
             {"feedback": "verdict", "custom_feedback": f"{__name__}:hint"},
             "t/shown, wrong: Your program gives a wrong result in a test. Your program was:\n"

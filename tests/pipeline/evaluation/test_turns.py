@@ -98,7 +98,7 @@ def test_an_answer_that_failed_goes_on_and_one_that_passed_does_not(sandbox: San
     (turn,) = failed.turns
     assert not failed.result.passed and turn.result.passed and failed.resampled is False
     assert turn.text == PREFILL + RIGHT
-    assert turn.feedback == "double(2) returns 6; the task says 4."
+    assert turn.feedback == "The example returns 6."
     # pass@1 is that of the first answers.
     assert report.pass_at_1.mean == 0.5
     found = turn_report(report.samples, 2)

@@ -79,7 +79,7 @@ def test_two_turns_are_the_conversation_that_the_template_writes(
     messages = [
         *prompt_messages(TASK),
         {"role": "assistant", "content": PREFILL + answer},
-        {"role": "user", "content": f"{said}\nCorrect it. {what_to_write(TASK)}"},
+        {"role": "user", "content": f"{said}\nCorrect it."},
     ]
     written = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     assert text_of(tokenizer, ids) == f"{written}{PREFILL}"
@@ -134,7 +134,7 @@ def test_a_template_that_trims_messages_goes_on_after_any_feedback(said: str) ->
         "{% if add_generation_prompt %}<assistant>{% endif %}"
     )
     ids = turn_tokens(tokenizer, 400).encode(TASK, (5,), said)[1]
-    told = f"{said.strip()}\nCorrect it. {what_to_write(TASK)}".strip()
+    told = f"{said.strip()}\nCorrect it.".strip()
     assert text_of(tokenizer, ids) == f"</><user>{told}</><assistant>{PREFILL}"
 
 
@@ -153,7 +153,7 @@ def test_without_a_template_a_conversation_is_plain_text() -> None:
     tokenizer = make_byte_tokenizer()
     tokenizer.chat_template = None
     ids = turn_tokens(tokenizer, 400).encode(TASK, (5,), "Wrong.")[1]
-    assert text_of(tokenizer, ids) == f"\n\nWrong.\nCorrect it. {what_to_write(TASK)}\n\n{PREFILL}"
+    assert text_of(tokenizer, ids) == f"\n\nWrong.\nCorrect it.\n\n{PREFILL}"
 
 
 class Scripted:
