@@ -59,11 +59,11 @@ def prompt_messages(task: Task) -> list[dict[str, str]]:
     if is_function_head(task.prompt, task.entry_point):
         content = f"{_COMPLETE_FUNCTION}\n\n```python\n{task.prompt.strip()}\n```"
     else:
-        content = f"{task.prompt.strip()}\n{what_to_write(task)}"
+        content = f"{task.prompt.strip()}\n{_what_to_write(task)}"
     return [{"role": "user", "content": content}]
 
 
-def what_to_write(task: Task) -> str:
+def _what_to_write(task: Task) -> str:
     """The sentence that asks for the form of the answer."""
     if task.stdio_tests:
         return _WRITE_PROGRAM

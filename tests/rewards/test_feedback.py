@@ -153,7 +153,7 @@ def test_no_feedback_holds_a_hidden_value(sandbox: SandboxPool, program: str) ->
 def test_values_are_cut_and_what_cannot_be_shown_is_left_out(sandbox: SandboxPool) -> None:
     said = public(sandbox, "def add(a, b):\n    return 'x' * 10_000\n")
     assert len(said) < 600 and "xxx..." in said
-    assert "returns ...;" in public(sandbox, "def add(a, b):\n    return 10 ** 20_000\n")
+    assert public(sandbox, "def add(a, b):\n    return 10 ** 20_000\n").endswith("returns ....")
 
 
 def test_a_task_without_examples_has_no_run_of_them() -> None:

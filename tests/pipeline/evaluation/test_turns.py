@@ -131,7 +131,7 @@ def test_a_fresh_answer_that_passes_within_its_tokens_counts(sandbox: SandboxPoo
 def test_fresh_answers_beside_sampled_tokens_alone_have_none_for_the_feedback(sandbox: SandboxPool) -> None:
     # Of the last answer's length: with a comment before it a program is cut off there, but not within what
     # the feedback has as well.
-    long = RIGHT.replace("    return", "    # " + 40 * "x" + "\n    return")
+    long = RIGHT.replace("    return", "    # " + 16 * "x" + "\n    return")
     for fresh, all_pass, by_answers_pass in ((RIGHT, True, True), (long, True, False), (WRONG, False, False)):
         answer = {True: fresh, False: WRONG}
         report, _ = evaluated(sandbox, lambda name, index, answer=answer: answer["/fresh" in name])  # type: ignore[misc]
