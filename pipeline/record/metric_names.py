@@ -52,6 +52,7 @@ METRICS = (
     Metric("rollout/gated_solved_groups", "groups", "those of them in which every completion passed"),
     Metric("rollout/gated_tokens", "tokens", "completion tokens that were spent on them"),
     Metric("rollout/refill_budget_used", "", "share of the step's refill budget that was used; 1: spent"),
+    Metric("rollout/surplus_groups", "groups", "groups drawn ahead in turn for nothing, since the last step"),
     Metric("rollout/wait_s", "s", "how long the trainer waited for the step's rollouts"),
     Metric("generation/tokens_per_s", "tokens/s", "completion tokens over the seconds generation was busy"),
     Metric("generation/seconds", "s", "seconds generation was busy"),

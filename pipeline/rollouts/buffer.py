@@ -13,13 +13,14 @@ loop, starts no task and no process, and scores nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 from pipeline.messages import RolloutGroup
 from pipeline.record.draw_states import DrawState, DrawStateError, check_move
-from pipeline.rollouts.waiting import Admission, Waiting
+from pipeline.rollouts.waiting import Admission, Waiting, why_no_slot, why_not_delivered
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,6 +51,8 @@ class RolloutBuffer:
         self._rule_in_turn = Admission(groups_per_step=groups_per_step, max_staleness=0)
         self._writers_owe = "generation or rewards owe" if has_turns else "generation owes"
         self.alternates = False
+        # The share of groups that are not replaced for want of signal, as far as is known (SignalGate).
+        self.signal_share = 1.0
         # In turn: the version that all steps of the present block are generated with; None before the first.
         self._block_version: int | None = None
         self._trainer_version = version
@@ -57,6 +60,7 @@ class RolloutBuffer:
         self._held: dict[int, _Held] = {}  # by draw
         self._too_old: list[int] = []  # draws, since the last ``drain_too_old``
         self._on_too_old: Callable[[RolloutGroup], None] = lambda group: None
+        self._on_surplus: Callable[[int], None] = lambda draw_id: None
         self._waiting = Waiting()
 
     @property
@@ -73,9 +77,13 @@ class RolloutBuffer:
         """Have ``call`` told of each group that is found too old, when its slot is free again."""
         self._on_too_old = call
 
+    def when_surplus(self, call: Callable[[int], None]) -> None:
+        """Have ``call`` told of each draw that was issued ahead for nothing, when its slot is free again."""
+        self._on_surplus = call
+
     @property
     def num_slots(self) -> int:
-        """Slots that may be in use now."""
+        """Slots that may be in use now, but for a surplus in turn."""
         rule, version = self._rule, self.policy_version
         if self.alternates and self._block_version is None:
             rule = self._rule_in_turn
@@ -90,9 +98,15 @@ class RolloutBuffer:
         A turn of the generators is the block of steps that one version of the weights may serve,
         max_staleness + 1 of them: the engine is fuller, and its last stragglers are waited for once a block.
         Blocks begin when all that was under way is trained on.
+
+        Where groups are replaced (``signal_share``), the last of them would be written nearly alone: as many
+        are at work as are expected to fill the block. The first by draw fill it, whichever ended first, and
+        those beyond are dropped, so that what is trained on has the same distribution as without them.
         """
         if alternates == self.alternates:
             return
+        if self._block_version is not None:
+            self._drop_surplus()
         self.alternates = alternates
         self._block_version = None
         self._changed()
@@ -107,7 +121,11 @@ class RolloutBuffer:
         place = (self._held[draw_id].policy_version, draw_id)
         ahead = sum((held.policy_version, other) < place for other, held in self._open())
         taken = len(self._in_state(DrawState.TRAINING))
-        return self.next_step + (taken + ahead) // self._rule.groups_per_step
+        step = self.next_step + (taken + ahead) // self._rule.groups_per_step
+        if self._block_version is None:
+            return step
+        # What is beyond a block would go into it, were one of those ahead replaced.
+        return min(step, self._block_version + self._rule.max_staleness + 1)
 
     @property
     def is_next_step_ready(self) -> bool:
@@ -131,7 +149,19 @@ class RolloutBuffer:
     @property
     def has_slot(self) -> bool:
         """Whether one more group may be issued now."""
-        return self.in_use < self.num_slots
+        return self.in_use < self.num_slots + self._num_beyond
+
+    @property
+    def _num_beyond(self) -> int:
+        """Groups that may be at work beyond the block's slots: so many are expected to be replaced.
+
+        On policy none: what is drawn next would depend on which was written first, also after a resume.
+        """
+        if self._block_version is None or self._rule.max_staleness == 0:
+            return 0
+        num_done = len(self._in_state(DrawState.TRAINING)) + len(self._in_state(DrawState.SCORED))
+        missing = self.num_slots - num_done
+        return max(0, math.ceil(missing / self.signal_share) - missing)
 
     def issue(self, draw_id: int) -> None:
         """Give a slot, which is free, to a draw, which goes to the generators now."""
@@ -168,9 +198,7 @@ class RolloutBuffer:
 
     def release(self, draw_id: int, state: DrawState) -> None:
         """Free the slot of a draw that becomes ``state``: dropped, failed, trained, or issued: requeued."""
-        assert not state.has_slot
-        self._move(draw_id, state)
-        del self._held[draw_id]
+        self._leave(draw_id, state)
         self._changed()
 
     def renew_deadlines(self) -> None:
@@ -189,6 +217,11 @@ class RolloutBuffer:
         check_move(draw_id, held.state, state)
         held.state = state
         return held
+
+    def _leave(self, draw_id: int, state: DrawState) -> None:
+        assert not state.has_slot
+        self._move(draw_id, state)
+        del self._held[draw_id]
 
     def _open(self) -> list[tuple[int, _Held]]:
         """What is at work or ready: all that holds a slot and is not being trained on."""
@@ -225,8 +258,7 @@ class RolloutBuffer:
         """Whether the ``num_groups`` oldest ready groups can go now and leave all others in time."""
         assert 0 < num_groups <= self._num_left
         chosen = self._oldest_ready(num_groups)
-        is_whole = self._block_version is None or len(self._in_state(DrawState.SCORED)) == len(self._open())
-        if not is_whole or len(chosen) < num_groups:
+        if len(chosen) < num_groups or (self._block_version is not None and not self._is_whole):
             return False
         return self._rule.may_overtake(
             [self._held[draw_id].policy_version for draw_id in chosen],
@@ -235,6 +267,23 @@ class RolloutBuffer:
             trainer_version=self._trainer_version,
             num_left=self._num_left - num_groups,
         )
+
+    @property
+    def _num_of_block(self) -> int:
+        """In turn: open draws that the block has room for, the first ones."""
+        return self.num_slots - len(self._in_state(DrawState.TRAINING))
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether nothing that the block has room for is at work."""
+        ahead = self.open_draws[: self._num_of_block]
+        return all(self._held[draw_id].state is DrawState.SCORED for draw_id in ahead)
+
+    def _drop_surplus(self) -> None:
+        """Drop the draws that the block has no room for."""
+        for draw_id in self.open_draws[self._num_of_block :]:
+            self._leave(draw_id, DrawState.DROPPED)
+            self._on_surplus(draw_id)
 
     def _taken(self, num_groups: int) -> tuple[RolloutGroup, ...]:
         taken = [self._move(draw_id, DrawState.TRAINING) for draw_id in self._oldest_ready(num_groups)]
@@ -262,7 +311,7 @@ class RolloutBuffer:
         assert trainer_version == self._trainer_version + 1, f"version {trainer_version} skips a step"
         self._trainer_version = trainer_version
         for draw_id in self._in_state(DrawState.TRAINING):
-            self.release(draw_id, DrawState.TRAINED)
+            self._leave(draw_id, DrawState.TRAINED)
         self.renew_deadlines()
         self._changed()
         self._requeue_too_old()
@@ -281,51 +330,18 @@ class RolloutBuffer:
     def _changed(self) -> None:
         if self.alternates and self.policy_version == self._trainer_version and not self.in_use:
             self._block_version = self._trainer_version
+        if self._block_version is not None and self._is_whole:
+            self._drop_surplus()
         self._waiting.changed()
 
     def _explain_not_delivered(self, num_groups: int, waited_s: float) -> str:
-        """Which stage owes what."""
-        generating, scoring = self._in_state(DrawState.GENERATING), self._in_state(DrawState.SCORING)
-        num_ready = len(self._in_state(DrawState.SCORED))
-        owed = [f"{self._writers_owe} draws {_some(generating)}"] if generating else []
-        owed += [f"rewards owe draws {_some(scoring)}"] if scoring else []
-        if not owed:
-            owed = ["nothing is at work: the sampler issued none"]
-        if self._too_old:
-            draws = _some(sorted(self._too_old))
-            owed.append(f"draws {draws} came too old and were requeued: a generator has old weights")
-        num_generated = len(scoring) + num_ready
-        return (
-            f"waited {waited_s:g} s for {max(1, num_groups - num_ready)} more rollout groups of step "
-            f"{self.next_step}: issued {len(generating) + num_generated}, generated {num_generated}, scored "
-            f"{num_ready}; " + "; ".join(owed)
-        )
+        owed_by, too_old = self._writers_owe, self._too_old
+        return why_not_delivered(self.states, self.next_step, num_groups, too_old, owed_by, waited_s)
 
     def _explain_no_slot(self, waited_s: float) -> str:
-        """Why the producer had no slot."""
-        num = {state: len(self._in_state(state)) for state in DrawState}
-        if self.policy_version < self._trainer_version:
-            culprit = f"generators have version {self.policy_version}, the trainer {self._trainer_version}"
-            setting = "runtime.weight_update_timeout_s"
-        elif num[DrawState.TRAINING] or num[DrawState.SCORED]:
-            training, waiting = num[DrawState.TRAINING], num[DrawState.SCORED]
-            culprit = f"the trainer holds {training} groups and has {waiting} waiting"
-            setting = "runtime.train_step_timeout_s"
-        else:
-            writing, scoring = num[DrawState.GENERATING], num[DrawState.SCORING]
-            culprit = f"{self._writers_owe} {writing} groups, rewards {scoring}"
-            setting = "runtime.generation_timeout_s"
-        slots = f"{self.in_use} in use of {self.num_slots}"
-        return (
-            f"waited {waited_s:g} s, in which nothing moved, for a rollout slot ({slots}): {culprit}; where "
-            f"that is slow and not stuck, raise {setting}"
-        )
+        versions = self._trainer_version, self.policy_version
+        return why_no_slot(self.states, self.num_slots, *versions, self._writers_owe, waited_s)
 
 
 def _oldest(group: RolloutGroup) -> int:
     return min(rollout.completion.min_policy_version for rollout in group.rollouts)
-
-
-def _some(draw_ids: Sequence[int]) -> str:
-    shown = ", ".join(str(draw_id) for draw_id in draw_ids[:8])
-    return shown if len(draw_ids) <= 8 else f"{shown} and {len(draw_ids) - 8} more"

@@ -19,6 +19,9 @@ from pipeline.record.ledger import Ledger
 from pipeline.record.ledger_rows import Draw
 from pipeline.rollouts.batch import lacks_signal, scored
 
+# Groups whose signal says how many of the next ones will have some.
+_NUM_RECENT = 64
+
 
 class DrawAccount:
     """Open draws first, in the order in which they were opened again; then new ones by the sampler.
@@ -117,7 +120,8 @@ class SignalGate:
     holds where every token counts alike in any step (loss_type grpo, dr_grpo). dapo, cispo and bnpo divide by
     tokens, and those of groups without signal are no longer among them; scale_rewards batch takes its
     standard deviation over groups with signal. The gate favours nothing that is short or fast: a step waits
-    for the draws that replace others as it waits for all.
+    for the draws that replace others as it waits for all. In turn some are drawn ahead, to replace what is
+    expected to be replaced; the first by draw are trained on (``RolloutBuffer.alternate``).
 
     In the first ``warm_start_steps`` steps a group in which an answer passed stays, since those steps learn
     from passing answers alone (pipeline.rollouts.batch).
@@ -138,6 +142,17 @@ class SignalGate:
         self._budget = budget
         self._warm_start_steps = warm_start_steps
         self._steps: dict[int, Gated] = dict(spent or {})
+        self._stayed: deque[bool] = deque(maxlen=_NUM_RECENT)
+        self._num_surplus = 0
+
+    @property
+    def signal_share(self) -> float:
+        """The share of groups that are not replaced, of the last few; 1 before the first, never 0."""
+        return (1 + sum(self._stayed)) / (1 + len(self._stayed))
+
+    def note_surplus(self) -> None:
+        """Count a group that was drawn ahead and dropped; nothing is known of its signal."""
+        self._num_surplus += 1
 
     def holds(self, group: RolloutGroup, step: int, next_step: int) -> bool:
         """Whether ``group`` is to be replaced in ``step``; if so it is counted.
@@ -145,6 +160,11 @@ class SignalGate:
         It may come to be trained on from ``next_step`` on, as those ahead of it are replaced: it has to teach
         something by the rule of either.
         """
+        is_held = self._is_held(group, step, next_step)
+        self._stayed.append(not is_held)
+        return is_held
+
+    def _is_held(self, group: RolloutGroup, step: int, next_step: int) -> bool:
         gated = self._steps.get(step, Gated())
         if gated.num_groups >= self._budget:
             return False
@@ -163,11 +183,13 @@ class SignalGate:
             return {}
         gated = self._steps.get(step, Gated())
         self._steps = {number: other for number, other in self._steps.items() if number > step}
+        num_surplus, self._num_surplus = self._num_surplus, 0
         return {
             "rollout/gated_groups": float(gated.num_groups),
             "rollout/gated_solved_groups": float(gated.num_solved),
             "rollout/gated_tokens": float(gated.num_tokens),
             "rollout/refill_budget_used": gated.num_groups / self._budget,
+            "rollout/surplus_groups": float(num_surplus),
         }
 
 

@@ -103,6 +103,7 @@ class RolloutProducer:
         self.aborts = AbortAccount()
         self.generation_timer = StageTimer()
         buffer.when_too_old(self._requeue)
+        buffer.when_surplus(self._drop_surplus)
 
     async def run(self) -> None:
         """Issue what the steps need, until it is cancelled.
@@ -133,11 +134,9 @@ class RolloutProducer:
     def finish(self) -> None:
         """Issue nothing more: the last step has its groups. What is still open is dropped."""
         reason = "the last step had its groups"
-        for draw_id in self._buffer.open_draws:
-            if draw_id in self._running:
-                self._running[draw_id].cancel()
-            self._buffer.release(draw_id, DrawState.DROPPED)
-            self._draws.drop(draw_id, reason)
+        while open_draws := self._buffer.open_draws:
+            self._buffer.release(open_draws[0], DrawState.DROPPED)
+            self._cancel(open_draws[0], reason)
         self._draws.drop_waiting(reason)
         self._num_left = 0
 
@@ -145,6 +144,18 @@ class RolloutProducer:
         """Issue a draw once more whose group came too old; the buffer calls this."""
         self._draws.requeue(group.draw_id, "its tokens are older than max_staleness allows")
         self._replace_one()
+
+    def _drop_surplus(self, draw_id: int) -> None:
+        """End a draw that was issued ahead and is not needed; the buffer calls this."""
+        self._gate.note_surplus()
+        self._cancel(draw_id, "it was drawn ahead, and the steps in turn have their groups")
+        self._replace_one()
+
+    def _cancel(self, draw_id: int, reason: str) -> None:
+        """Stop the work on a draw, whose slot is free; it is trained on in no step."""
+        if draw_id in self._running:
+            self._running[draw_id].cancel()
+        self._draws.drop(draw_id, reason)
 
     def _replace_one(self) -> None:
         """Issue one group more than planned, in place of one that was lost."""
@@ -281,6 +292,7 @@ class RolloutProducer:
         """Hand the group in; one that could not be scored, or that the gate holds, is replaced."""
         step = self._buffer.step_of(group.draw_id)
         is_held = self._gate.holds(group, step, self._buffer.next_step)
+        self._buffer.signal_share = self._gate.signal_share
         fault = self._draws.close_group(group, drawn_for, step if is_held else None)
         if fault is None:
             self._num_failed_in_row = 0

@@ -26,12 +26,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from configs.conditions import held_up_s
 from configs.schema import Config
 from pipeline.errors import StageError
+from pipeline.record.draw_states import DrawState
 from rewards.deadline import scoring_deadline_s
 
 
@@ -92,7 +93,10 @@ def group_deadline_s(config: Config, num_stdio_tests: int = 0) -> float:
     runtime, num_workers = config.runtime, config.acceleration.async_rewards.workers
     score_s = scoring_deadline_s(runtime.reward_timeout_s, config.rewards, config.execution, num_stdio_tests)
     scoring_s = math.ceil(config.grpo.num_generations / num_workers) * score_s
-    num_sequences = config.completions_per_step * (config.acceleration.max_staleness + 1)
+    refill = config.acceleration.refill
+    # With those that are drawn ahead of what will be replaced.
+    num_steps = (config.acceleration.max_staleness + 1) * (refill.max_draws if refill.enabled else 1)
+    num_sequences = config.completions_per_step * num_steps
     if config.evaluation.every_steps is not None:
         num_sequences += config.evaluation.inloop_requests * config.evaluation.inloop_samples
     silence_s = math.ceil(num_sequences / config.generation.max_num_seqs) * runtime.generation_timeout_s
@@ -108,6 +112,69 @@ def standstill_s(config: Config, num_stdio_tests: int = 0) -> float:
     # When a step's last group comes a part may be at work; the last part and the update follow it.
     step_s = 3 * runtime.train_step_timeout_s + runtime.weight_update_timeout_s
     return group_deadline_s(config, num_stdio_tests) + step_s
+
+
+def why_not_delivered(
+    states: Mapping[int, DrawState],
+    step: int,
+    num_groups: int,
+    too_old: Sequence[int],
+    writers_owe: str,
+    waited_s: float,
+) -> str:
+    """Which stage owes what of the ``num_groups`` that ``step`` waits for, by the draws that hold a slot."""
+    generating, scoring, ready = (
+        _in_state(states, state) for state in (DrawState.GENERATING, DrawState.SCORING, DrawState.SCORED)
+    )
+    owed = [f"{writers_owe} draws {_some(generating)}"] if generating else []
+    owed += [f"rewards owe draws {_some(scoring)}"] if scoring else []
+    if not owed:
+        owed = ["nothing is at work: the sampler issued none"]
+    if too_old:
+        draws = _some(sorted(too_old))
+        owed.append(f"draws {draws} came too old and were requeued: a generator has old weights")
+    num_generated = len(scoring) + len(ready)
+    return (
+        f"waited {waited_s:g} s for {max(1, num_groups - len(ready))} more rollout groups of step "
+        f"{step}: issued {len(generating) + num_generated}, generated {num_generated}, scored "
+        f"{len(ready)}; " + "; ".join(owed)
+    )
+
+
+def why_no_slot(
+    states: Mapping[int, DrawState],
+    num_slots: int,
+    trainer_version: int,
+    policy_version: int,
+    writers_owe: str,
+    waited_s: float,
+) -> str:
+    """Why the producer had no slot, by the draws that hold one."""
+    num = {state: len(_in_state(states, state)) for state in DrawState}
+    if policy_version < trainer_version:
+        culprit = f"generators have version {policy_version}, the trainer {trainer_version}"
+        setting = "runtime.weight_update_timeout_s"
+    elif num[DrawState.TRAINING] or num[DrawState.SCORED]:
+        training, ready = num[DrawState.TRAINING], num[DrawState.SCORED]
+        culprit = f"the trainer holds {training} groups and has {ready} waiting"
+        setting = "runtime.train_step_timeout_s"
+    else:
+        writing, scoring = num[DrawState.GENERATING], num[DrawState.SCORING]
+        culprit = f"{writers_owe} {writing} groups, rewards {scoring}"
+        setting = "runtime.generation_timeout_s"
+    return (
+        f"waited {waited_s:g} s, in which nothing moved, for a rollout slot ({len(states)} in use of "
+        f"{num_slots}): {culprit}; where that is slow and not stuck, raise {setting}"
+    )
+
+
+def _in_state(states: Mapping[int, DrawState], state: DrawState) -> list[int]:
+    return sorted(draw_id for draw_id, own in states.items() if own is state)
+
+
+def _some(draw_ids: Sequence[int]) -> str:
+    shown = ", ".join(str(draw_id) for draw_id in draw_ids[:8])
+    return shown if len(draw_ids) <= 8 else f"{shown} and {len(draw_ids) - 8} more"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -328,13 +328,11 @@ class Attempt:
         if self._trial is None:
             return
         # A prompt costs once a group, and still costs that when the policy has learnt to answer briefly.
-        num_trained = sum(
-            len(group.rollouts[0].prompt_ids) + sum(len(one.completion.token_ids) for one in group.rollouts)
-            for group in groups
-        )
-        # Written are more than are trained on, by as many as groups without signal were replaced.
-        num_tokens = num_trained + round(metrics["generation/tokens"])
-        verdict = self._trial.record(metrics["step/seconds"], num_tokens)
+        num_read = sum(len(group.rollouts[0].prompt_ids) for group in groups)
+        num_written = sum(len(one.completion.token_ids) for group in groups for one in group.rollouts)
+        # Groups without signal were written too. What was drawn ahead for nothing is a cost of its order.
+        num_gated = round(metrics.get("rollout/gated_tokens", 0.0))
+        verdict = self._trial.record(metrics["step/seconds"], num_read + 2 * num_written + num_gated)
         if not self._turns.is_asleep:
             # Within a block the engine sleeps on: the order changes at its end.
             self.buffer.alternate(not self._trial.overlaps)

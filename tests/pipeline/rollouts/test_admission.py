@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 
 import pytest
@@ -21,7 +22,8 @@ class Play:
 
     Generators may get weights late, groups finish in any order, draws fail, and with ``old_weights`` some
     come from a generator that went on with earlier weights; those are made again, as the producer does. With
-    ``alternates`` turns of generation and training begin and end at random steps.
+    ``alternates`` turns of generation and training begin and end at random steps; in turn more may be at work
+    than a block takes.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class Play:
         self.in_turn_since: int | None = None
         self.buffer = RolloutBuffer(groups_per_step=self.per_step, max_staleness=max_staleness)
         self.buffer.when_too_old(lambda one: self.again.append(one.draw_id))
+        self.buffer.when_surplus(self.drop_surplus)
         self.version = 0  # of the generators
         self.next_draw = 0
         self.at_work: dict[int, int] = {}  # draw_id -> version of its oldest token
@@ -43,12 +46,16 @@ class Play:
         self.trained: list[int] = []
         self.ages: set[int] = set()
         self.counts_slots = True
+        self.gone: list[int] = []  # draws that failed
+        self.surplus: list[int] = []
 
     async def run(self) -> None:
         for version in range(NUM_STEPS):
             if self.alternates and self.rng.random() < 0.2:
                 self.in_turn_since = version if self.in_turn_since is None else None
                 self.buffer.alternate(self.in_turn_since is not None)
+            if self.alternates:
+                self.buffer.signal_share = self.rng.choice((1.0, 0.6, 0.3))
             left = self.per_step
             while left:
                 part = self.rng.randint(1, left)
@@ -80,9 +87,19 @@ class Play:
         for _ in range(self.rng.choice((0, 1, 8))):
             self.event()
 
+    def drop_surplus(self, draw_id: int) -> None:
+        num_ahead = sum(other < draw_id for other in self.buffer.open_draws)
+        num_taken = sum(state is DrawState.TRAINING for state in self.buffer.states.values())
+        assert num_ahead + num_taken >= self.buffer.num_slots, "those that the block takes stay"
+        self.surplus.append(draw_id)
+        self.at_work.pop(draw_id, None)
+
     def issue(self) -> bool:
         """Use a slot, if there is one."""
-        assert self.buffer.in_use <= self.per_step * (self.max_staleness + 1) or not self.counts_slots
+        most = self.per_step * (self.max_staleness + 1)
+        if self.in_turn_since is not None and self.max_staleness:
+            most = math.ceil(most / 0.3)
+        assert self.buffer.in_use <= most or not self.counts_slots
         if not self.buffer.has_slot:
             return False
         draw_id = self.again.pop(0) if self.again else self.next_draw
@@ -98,6 +115,7 @@ class Play:
             draw_id = self.rng.choice(sorted(self.at_work))
             version = self.at_work.pop(draw_id)
             if self.rng.random() < 0.05:
+                self.gone.append(draw_id)
                 self.buffer.release(draw_id, DrawState.DROPPED)
             else:
                 self.buffer.generated(draw_id)
@@ -124,12 +142,18 @@ def test_no_group_that_is_trained_on_is_too_old_and_none_is_thrown_away(
     assert (num_made_again > 0) == old_weights, "only what a generator with old weights wrote is dropped"
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_in_turn_or_not_every_step_gets_its_groups_and_none_is_too_old(seed: int) -> None:
-    play = Play(random.Random(seed), max_staleness=seed % 4, alternates=True)
-    asyncio.run(play.run())
-    assert max(play.ages) <= play.max_staleness and play.num_made_again == 0
-    assert len(play.trained) == NUM_STEPS * play.per_step
+@pytest.mark.parametrize("max_staleness", range(4))
+def test_in_turn_or_not_every_step_gets_its_groups_and_none_is_too_old(max_staleness: int) -> None:
+    num_surplus = 0
+    for seed in range(20):
+        play = Play(random.Random(f"{max_staleness}/{seed}"), max_staleness=max_staleness, alternates=True)
+        asyncio.run(play.run())
+        assert max(play.ages) <= max_staleness and play.num_made_again == 0
+        assert len(play.trained) == NUM_STEPS * play.per_step
+        ended = [*play.trained, *play.gone, *play.surplus, *play.buffer.open_draws]
+        assert sorted(ended) == list(range(play.next_draw)), "each draw has one end"
+        num_surplus += len(play.surplus)
+    assert (num_surplus > 0) == (max_staleness > 0)
 
 
 def test_a_rule_that_gives_one_slot_more_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

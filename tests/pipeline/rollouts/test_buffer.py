@@ -55,6 +55,52 @@ async def test_on_policy_gives_no_slot_while_a_step_or_its_weights_are_on_the_wa
     assert buffer.policy_version == 1
 
 
+async def test_in_turn_more_are_at_work_than_the_block_takes_and_the_first_by_draw_fill_it() -> None:
+    buffer = RolloutBuffer(groups_per_step=2, max_staleness=1)
+    surplus: list[int] = []
+    buffer.when_surplus(surplus.append)
+    buffer.signal_share = 0.5
+    buffer.alternate(True)
+    await issue(buffer, *range(8))
+    assert not buffer.has_slot
+    assert [buffer.step_of(draw_id) for draw_id in range(8)] == [1, 1, 2, 2, 2, 2, 2, 2]
+    for draw_id in (7, 6, 4, 2):
+        put(buffer, group(draw_id))
+    assert not buffer.has_slot, "as many are there as the block takes"
+    buffer.release(0, DrawState.DROPPED)
+    put(buffer, group(1))
+    assert not buffer.is_next_step_ready and surplus == [], "3 and 5 are before 6 and 7"
+    buffer.release(3, DrawState.DROPPED)
+    put(buffer, group(5))
+    assert surplus == [6, 7]
+    assert [one.draw_id for one in await buffer.take(2, 1)] == [1, 2]
+    buffer.trained(1)
+    assert [one.draw_id for one in await buffer.take(2, 1)] == [4, 5]
+    buffer.trained(2)
+    buffer.weights_loaded(2)
+    assert surplus == [6, 7] and buffer.has_slot
+
+
+async def test_the_end_of_turns_drops_what_is_beyond_the_slots() -> None:
+    buffer = RolloutBuffer(groups_per_step=1, max_staleness=1)
+    surplus: list[int] = []
+    buffer.when_surplus(surplus.append)
+    buffer.signal_share = 0.4
+    buffer.alternate(True)
+    await issue(buffer, *range(5))
+    buffer.alternate(False)
+    assert surplus == [2, 3, 4] and buffer.in_use == buffer.num_slots == 2
+
+
+@pytest.mark.parametrize(("max_staleness", "in_turn"), [(0, True), (1, False)])
+async def test_on_policy_or_beside_training_nothing_is_drawn_ahead(max_staleness: int, in_turn: bool) -> None:
+    buffer = RolloutBuffer(groups_per_step=2, max_staleness=max_staleness)
+    buffer.signal_share = 0.1
+    buffer.alternate(in_turn)
+    await issue(buffer, *range(2 * (max_staleness + 1)))
+    assert not buffer.has_slot
+
+
 async def test_a_missing_group_times_out_and_names_who_owes_it() -> None:
     buffer = RolloutBuffer(groups_per_step=8, max_staleness=0, version=6)
     await issue(buffer, *range(8))

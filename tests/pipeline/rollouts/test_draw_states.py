@@ -94,13 +94,13 @@ class Walk:
         self.written: dict[str, asyncio.Event] = defaultdict(asyncio.Event)  # by request
         self.judged: dict[int, asyncio.Event] = defaultdict(asyncio.Event)  # by draw
         self.left_as: dict[int, DrawState] = {}  # by draw: what the buffer released it as
-        release = self.run.buffer.release
+        leave = self.run.buffer._leave
 
         def noting(draw_id: int, state: DrawState) -> None:
-            release(draw_id, state)
+            leave(draw_id, state)
             self.left_as[draw_id] = state
 
-        self.run.buffer.release = noting  # type: ignore[method-assign]
+        self.run.buffer._leave = noting  # type: ignore[method-assign]
         self.reward_of: Callable[[int], float] = float
         self.lag = 0
         self.version = 0
@@ -154,7 +154,7 @@ class Walk:
                 if self.version == NUM_STEPS:
                     break
                 event = self.data.draw(
-                    st.sampled_from(("write", "write", "judge", "judge", "train", "spoil"))
+                    st.sampled_from(("write", "write", "judge", "judge", "train", "spoil", "turn"))
                 )
                 getattr(self, event)()
                 await self.settle()
@@ -190,6 +190,9 @@ class Walk:
         else:
             self.reward_of = lambda index: float(index % 2)
         self.judged[draw_id].set()
+
+    def turn(self) -> None:
+        self.run.buffer.alternate(self.data.draw(st.booleans()))
 
     def train(self) -> None:
         taken = self.run.buffer.take_now(GROUPS_PER_STEP)

@@ -24,6 +24,7 @@ from pipeline.record.metrics import read_metrics
 from pipeline.rollouts.batch import group_advantages
 from pipeline.rollouts.buffer import RolloutBuffer
 from pipeline.rollouts.draws import SignalGate, max_gated
+from pipeline.run.overlap_trial import OverlapTrial, Verdict
 from rewards.result import RewardResult
 from tests.pipeline.fake_stages import (
     GROUPS_PER_STEP,
@@ -113,6 +114,41 @@ def test_metrics_say_what_was_replaced_and_what_it_cost(tmp_path: Path) -> None:
     assert offered == visited == NUM_STEPS * GROUPS_PER_STEP + total["gated_groups"], "replaced ones as well"
 
 
+class InTurn(OverlapTrial):
+    """Has the run take turns from its first step on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def record(self, step_s: float, num_tokens: int) -> Verdict | None:
+        self.sizes.append(num_tokens)
+        self.overlaps = False
+        return None
+
+
+@pytest.mark.parametrize("max_staleness", [1, 2])
+def test_in_turn_groups_are_drawn_ahead_of_those_that_will_be_replaced(
+    tmp_path: Path, max_staleness: int
+) -> None:
+    trial = InTurn()
+    run = FakeRun(tmp_path, config_of(max_staleness), score_of=some_flat, trial=trial).train()
+    assert_adds_up(run)
+    assert max(run.trainer.staleness) == max_staleness
+    ahead = "status = 'dropped' AND reason LIKE 'it was drawn ahead%'"
+    (num_ahead,) = run.rows(f"SELECT COUNT(*), MIN(draw_id) FROM draws WHERE {ahead}")
+    lines = read_metrics(run.folder.path / "metrics.jsonl")
+    assert sum(line["rollout/surplus_groups"] or 0.0 for line in lines) == num_ahead[0] > 0
+    # Which of those with signal are trained on follows from their numbers, not from which was ready first.
+    last = "MAX(CASE WHEN status = 'trained' THEN draw_id END)"
+    first = f"MIN(CASE WHEN {ahead} THEN draw_id END)"
+    blocks = run.rows(f"SELECT {last}, {first} FROM draws GROUP BY policy_version_issued HAVING {first} > 0")
+    assert blocks and all(trained < beyond for trained, beyond in blocks)
+    # What was written for nothing is no work done: each step counts what it trained on and replaced.
+    trained = GROUPS_PER_STEP * (3 + 2 * 2 * NUM_GENERATIONS)
+    assert trial.sizes == [trained + (line["rollout/gated_tokens"] or 0.0) for line in lines]
+
+
 @pytest.mark.parametrize("max_staleness", [0, 2])
 def test_a_budget_that_is_spent_lets_the_step_train_on_what_there_is(
     tmp_path: Path, max_staleness: int
@@ -158,6 +194,7 @@ def test_the_gate_counts_by_step_and_goes_on_from_what_a_resume_found() -> None:
         "rollout/gated_solved_groups": 1.0,
         "rollout/gated_tokens": 9.0 + 4.0,
         "rollout/refill_budget_used": 1.0,
+        "rollout/surplus_groups": 0.0,
     }
     assert gate.metrics(5)["rollout/gated_groups"] == 1.0
 

@@ -110,6 +110,13 @@ def test_a_group_has_time_for_the_sequences_that_the_engine_writes_before_it(
     assert config.completions_per_step == 8 and group_deadline_s(config) == deadline_s
 
 
+def test_a_group_has_time_for_what_is_drawn_ahead_too() -> None:
+    acceleration = {"max_staleness": 1, "refill": {"enabled": True, "max_draws": 2.0}}
+    config = config_of(acceleration=acceleration, generation={"max_num_seqs": 16})
+    plain = config_of(acceleration={"max_staleness": 1}, generation={"max_num_seqs": 8})
+    assert group_deadline_s(config) == group_deadline_s(plain)
+
+
 @pytest.mark.parametrize(("mode", "more_s"), [("keep_cache", 0), ("drain", 260), ("abort", 260)])
 def test_a_group_has_the_time_of_the_updates_that_hold_it_up(mode: str, more_s: float) -> None:
     runtime = {"generation_timeout_s": 100, "weight_update_timeout_s": 30}

@@ -214,10 +214,10 @@ def test_in_turn_nothing_is_generated_while_the_trainer_computes(tmp_path: Path)
 
     run = FakeRun(tmp_path, config, trial=Timed(num_settling=0, num_measured=1)).train()
     assert any(verdict is not None and not verdict.overlaps for verdict in decisions)
-    # Completions of two tokens; the three of a prompt count once a group. What was written meanwhile counts
-    # too: nothing in the second step of a block, two steps' in the first.
+    # Completions of two tokens, written and trained on; the three of a prompt count once a group.
+    assert sizes == [GROUPS_PER_STEP * (3 + 2 * 2 * NUM_GENERATIONS)] * 8
+    # In turn nothing is written in the second step of a block, two steps' completions in the first.
     written = [row["generation/tokens"] or 0.0 for row in read_metrics(run.folder.path / "metrics.jsonl")]
-    assert sizes == [GROUPS_PER_STEP * (3 + 2 * NUM_GENERATIONS) + value for value in written]
     assert written[-2:] == [4 * GROUPS_PER_STEP * NUM_GENERATIONS, 0.0]
     in_turn = run.log[run.log.index("trained 4") :]
     is_training = False
