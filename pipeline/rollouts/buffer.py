@@ -99,9 +99,9 @@ class RolloutBuffer:
         max_staleness + 1 of them: the engine is fuller, and its last stragglers are waited for once a block.
         Blocks begin when all that was under way is trained on.
 
-        Where groups are replaced (``signal_share``), the last of them would be written nearly alone: as many
-        are at work as are expected to fill the block. The first by draw fill it, whichever ended first, and
-        those beyond are dropped, so that what is trained on has the same distribution as without them.
+        Where groups are replaced (``signal_share``), the last of them would be written nearly alone: more are
+        at work than the block takes. The first by draw fill it, whichever ended first, and those beyond are
+        dropped, so that what is trained on has the same distribution as without them.
         """
         if alternates == self.alternates:
             return
@@ -153,15 +153,16 @@ class RolloutBuffer:
 
     @property
     def _num_beyond(self) -> int:
-        """Groups that may be at work beyond the block's slots: so many are expected to be replaced.
+        """Groups that may be at work beyond the block's slots: half as many as will be replaced, as expected.
 
-        On policy none: what is drawn next would depend on which was written first, also after a resume.
+        With all of these a third more was written than was of use, with half of them the engine is nearly as
+        full. On policy none: what is drawn next would depend on which was written first, also after a resume.
         """
         if self._block_version is None or self._rule.max_staleness == 0:
             return 0
         num_done = len(self._in_state(DrawState.TRAINING)) + len(self._in_state(DrawState.SCORED))
         missing = self.num_slots - num_done
-        return max(0, math.ceil(missing / self.signal_share) - missing)
+        return max(0, math.ceil((missing / self.signal_share - missing) / 2))
 
     def issue(self, draw_id: int) -> None:
         """Give a slot, which is free, to a draw, which goes to the generators now."""

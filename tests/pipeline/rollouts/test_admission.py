@@ -98,7 +98,7 @@ class Play:
         """Use a slot, if there is one."""
         most = self.per_step * (self.max_staleness + 1)
         if self.in_turn_since is not None and self.max_staleness:
-            most = math.ceil(most / 0.3)
+            most += math.ceil((most / 0.3 - most) / 2)
         assert self.buffer.in_use <= most or not self.counts_slots
         if not self.buffer.has_slot:
             return False

@@ -59,7 +59,7 @@ async def test_in_turn_more_are_at_work_than_the_block_takes_and_the_first_by_dr
     buffer = RolloutBuffer(groups_per_step=2, max_staleness=1)
     surplus: list[int] = []
     buffer.when_surplus(surplus.append)
-    buffer.signal_share = 0.5
+    buffer.signal_share = 1 / 3
     buffer.alternate(True)
     await issue(buffer, *range(8))
     assert not buffer.has_slot
@@ -85,7 +85,7 @@ async def test_the_end_of_turns_drops_what_is_beyond_the_slots() -> None:
     buffer = RolloutBuffer(groups_per_step=1, max_staleness=1)
     surplus: list[int] = []
     buffer.when_surplus(surplus.append)
-    buffer.signal_share = 0.4
+    buffer.signal_share = 0.25
     buffer.alternate(True)
     await issue(buffer, *range(5))
     buffer.alternate(False)

@@ -131,8 +131,16 @@ class InTurn(OverlapTrial):
 def test_in_turn_groups_are_drawn_ahead_of_those_that_will_be_replaced(
     tmp_path: Path, max_staleness: int
 ) -> None:
+    num_scored = 0
+
+    def flat_at_first(task: Task, index: int) -> RewardResult:
+        nonlocal num_scored
+        num_scored += 1
+        # Then more have signal than is expected after these.
+        return scored(0.0) if num_scored <= 12 * NUM_GENERATIONS else some_flat(task, index)
+
     trial = InTurn()
-    run = FakeRun(tmp_path, config_of(max_staleness), score_of=some_flat, trial=trial).train()
+    run = FakeRun(tmp_path, config_of(max_staleness), score_of=flat_at_first, trial=trial).train()
     assert_adds_up(run)
     assert max(run.trainer.staleness) == max_staleness
     ahead = "status = 'dropped' AND reason LIKE 'it was drawn ahead%'"
