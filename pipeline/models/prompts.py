@@ -59,11 +59,11 @@ def prompt_messages(task: Task) -> list[dict[str, str]]:
     if is_function_head(task.prompt, task.entry_point):
         content = f"{_COMPLETE_FUNCTION}\n\n```python\n{task.prompt.strip()}\n```"
     else:
-        content = f"{task.prompt.strip()}\n{_what_to_write(task)}"
+        content = f"{task.prompt.strip()}\n{what_to_write(task)}"
     return [{"role": "user", "content": content}]
 
 
-def _what_to_write(task: Task) -> str:
+def what_to_write(task: Task) -> str:
     """The sentence that asks for the form of the answer."""
     if task.stdio_tests:
         return _WRITE_PROGRAM
@@ -271,8 +271,9 @@ class TurnTokens:
 
     def _between(self, task: Task, feedback: str) -> str:
         """The text between an answer and the opening of the next one."""
-        # Without space around it: many templates trim a message. The form of an answer was asked for already.
-        message = f"{feedback.strip()}\nCorrect it.".lstrip()
+        # Without space around it: many templates trim a message. The form is asked for again: without these
+        # twelve tokens a second answer repeats the docstring, which has more.
+        message = f"{feedback.strip()}\nCorrect it. {what_to_write(task)}".lstrip()
         tokenizer = self._tokenizer
         if tokenizer.chat_template is None:
             return f"\n\n{message}\n\n"

@@ -27,11 +27,12 @@ from pipeline.models.prompts import (
     TurnTokens,
     encode_prompt,
     prompt_messages,
+    what_to_write,
 )
 from pipeline.rollouts.turns import Turn, TurnTerms, later_turns
 from pipeline.run.stages import _turn_tokens
 from rewards.result import RewardResult
-from sandbox.result import CallTest, Outcome
+from sandbox.result import CallTest, Outcome, StdioTest
 from tests.pipeline.evaluation.answers import result_of
 from tests.pipeline.rollouts.groups import completion
 from tests.pipeline.tiny_model import make_byte_tokenizer
@@ -78,7 +79,7 @@ def test_two_turns_are_the_conversation_that_the_template_writes(
     messages = [
         *prompt_messages(TASK),
         {"role": "assistant", "content": PREFILL + answer},
-        {"role": "user", "content": f"{said}\nCorrect it."},
+        {"role": "user", "content": f"{said}\nCorrect it. {what_to_write(TASK)}"},
     ]
     written = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     assert text_of(tokenizer, ids) == f"{written}{PREFILL}"
@@ -133,32 +134,26 @@ def test_a_template_that_trims_messages_goes_on_after_any_feedback(said: str) ->
         "{% if add_generation_prompt %}<assistant>{% endif %}"
     )
     ids = turn_tokens(tokenizer, 400).encode(TASK, (5,), said)[1]
-    told = f"{said.strip()}\nCorrect it.".strip()
+    told = f"{said.strip()}\nCorrect it. {what_to_write(TASK)}".strip()
     assert text_of(tokenizer, ids) == f"</><user>{told}</><assistant>{PREFILL}"
 
 
 @pytest.mark.timeout(60)
 def test_a_task_whose_own_words_are_above_the_bound_is_asked_without_feedback() -> None:
     tokenizer = make_byte_tokenizer()
-    # Says with every message what was asked first.
-    tokenizer.chat_template = (
-        "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% if not loop.first and m.role == 'user' %} "
-        "{{ messages[0].content }}{% endif %}</>{% endfor %}"
-        "{% if add_generation_prompt %}<assistant>{% endif %}"
-    )
     least = len(turn_tokens(tokenizer, 400).encode(TASK, (5,), "")[1])
-    longer = replace(TASK, prompt=f"{TASK.prompt} Do it well.")
-    asked = turn_tokens(tokenizer, least).encode(longer, (5,), "Wrong.")[1]
+    tests = (StdioTest(stdin="1", expected_stdout="1"),)
+    program = Task(task_id="p", prompt="Echo.", entry_point="", stdio_tests=tests)
+    asked = turn_tokens(tokenizer, least).encode(program, (5,), "Wrong.")[1]
     assert len(asked) > least
-    (question,) = (message["content"] for message in prompt_messages(longer))
-    assert text_of(tokenizer, asked) == f"</><user>Correct it. {question}</><assistant>{PREFILL}"
+    assert text_of(tokenizer, asked) == f"\n\nCorrect it. {what_to_write(program)}\n\n{PREFILL}"
 
 
 def test_without_a_template_a_conversation_is_plain_text() -> None:
     tokenizer = make_byte_tokenizer()
     tokenizer.chat_template = None
     ids = turn_tokens(tokenizer, 400).encode(TASK, (5,), "Wrong.")[1]
-    assert text_of(tokenizer, ids) == f"\n\nWrong.\nCorrect it.\n\n{PREFILL}"
+    assert text_of(tokenizer, ids) == f"\n\nWrong.\nCorrect it. {what_to_write(TASK)}\n\n{PREFILL}"
 
 
 class Scripted:
