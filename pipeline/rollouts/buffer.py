@@ -20,7 +20,7 @@ from functools import partial
 
 from pipeline.messages import RolloutGroup
 from pipeline.record.draw_states import DrawState, DrawStateError, check_move
-from pipeline.rollouts.waiting import Admission, Waiting, why_no_slot, why_not_delivered
+from pipeline.rollouts.waiting import Admission, Waiting, in_state, why_no_slot, why_not_delivered
 
 
 @dataclass(slots=True, kw_only=True)
@@ -155,8 +155,8 @@ class RolloutBuffer:
     def _num_beyond(self) -> int:
         """Groups that may be at work beyond the block's slots: half as many as will be replaced, as expected.
 
-        With all of these a third more was written than was of use, with half of them the engine is nearly as
-        full. On policy none: what is drawn next would depend on which was written first, also after a resume.
+        With as many as that a quarter more was written than was of use. On policy none: what is drawn next
+        would depend on which was written first, also after a resume.
         """
         if self._block_version is None or self._rule.max_staleness == 0:
             return 0
@@ -231,7 +231,7 @@ class RolloutBuffer:
         ]
 
     def _in_state(self, state: DrawState) -> list[int]:
-        return sorted(draw_id for draw_id, held in self._held.items() if held.state is state)
+        return in_state(self.states, state)
 
     async def take(self, num_groups: int, deadline_s: float) -> tuple[RolloutGroup, ...]:
         """Wait for ``num_groups`` groups to train on in the next step; oldest weights first, then draws.

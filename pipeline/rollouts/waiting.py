@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -124,7 +125,7 @@ def why_not_delivered(
 ) -> str:
     """Which stage owes what of the ``num_groups`` that ``step`` waits for, by the draws that hold a slot."""
     generating, scoring, ready = (
-        _in_state(states, state) for state in (DrawState.GENERATING, DrawState.SCORING, DrawState.SCORED)
+        in_state(states, state) for state in (DrawState.GENERATING, DrawState.SCORING, DrawState.SCORED)
     )
     owed = [f"{writers_owe} draws {_some(generating)}"] if generating else []
     owed += [f"rewards owe draws {_some(scoring)}"] if scoring else []
@@ -150,7 +151,7 @@ def why_no_slot(
     waited_s: float,
 ) -> str:
     """Why the producer had no slot, by the draws that hold one."""
-    num = {state: len(_in_state(states, state)) for state in DrawState}
+    num = Counter(states.values())
     if policy_version < trainer_version:
         culprit = f"generators have version {policy_version}, the trainer {trainer_version}"
         setting = "runtime.weight_update_timeout_s"
@@ -168,7 +169,8 @@ def why_no_slot(
     )
 
 
-def _in_state(states: Mapping[int, DrawState], state: DrawState) -> list[int]:
+def in_state(states: Mapping[int, DrawState], state: DrawState) -> list[int]:
+    """The draws that are in ``state``, oldest first."""
     return sorted(draw_id for draw_id, own in states.items() if own is state)
 
 

@@ -103,7 +103,8 @@ class OverlapTrial:
     def record(self, step_s: float, num_tokens: int) -> Verdict | None:
         """Count a step that has ended; the verdict, once. ``overlaps`` says how the next step shall run.
 
-        ``num_tokens`` were trained on in it, prompts once a group, or written meanwhile.
+        ``num_tokens`` were written for it or trained on in it: prompts count once a group, its completions
+        twice, those of groups that were replaced once.
         """
         if self._is_over:
             return None
