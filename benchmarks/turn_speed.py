@@ -3,9 +3,9 @@
     python -m benchmarks.turn_speed --config configs/recipes/coder.yaml --task-set mbpp_training.jsonl
 
 A conversation is longer than an answer, so its speed is that of tokens: of those that were sampled, in all
-answers of a trained completion; feedback does not count. Runs take turns, in the other direction in every
-other repeat, and ratios are formed within a repeat. A run of less than 20 steps has no trial of overlap: its
-stages run beside each other.
+answers of a trained completion, and of these with the feedback between them, which generator and trainer
+read. Runs take turns, in the other direction in every other repeat, and ratios are formed within a repeat.
+A run of less than 20 steps has no trial of overlap: its stages run beside each other.
 benchmarks.whole_runs.contest says how a contest is interrupted and gone on with.
 """
 
@@ -15,6 +15,7 @@ import argparse
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from benchmarks.report import in_turns, table_text
@@ -24,7 +25,9 @@ from configs.load import MODES, load_config
 
 ONE, TWO = "one answer", "two answers"
 CONTENDERS = {ONE: 1, TWO: 2}
-_LENGTH = "rollout/completion_length"
+_SAMPLED = "rollout/completion_length"
+_FEEDBACK = "rollout/feedback_tokens"
+_Pair = tuple[Mapping[str, Any], Mapping[str, Any]]
 
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
@@ -43,10 +46,11 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     return contest.hold(entries, lambda entry, folder: {}, given)
 
 
-def tokens_per_s(run: Mapping[str, Any]) -> float:
-    """Sampled tokens of trained completions a second."""
-    speed = run["speed"]
-    return float(speed["samples_per_s"] * speed["means"][_LENGTH])
+def tokens_per_s(run: Mapping[str, Any], *, with_feedback: bool = False) -> float:
+    """Tokens of trained completions a second: those that were sampled, or these and their feedback's."""
+    means = run["speed"]["means"]
+    length = means[_SAMPLED] + (means.get(_FEEDBACK, 0.0) if with_feedback else 0.0)
+    return float(run["speed"]["samples_per_s"] * length)
 
 
 def table(result: Mapping[str, Any]) -> str:
@@ -56,15 +60,15 @@ def table(result: Mapping[str, Any]) -> str:
     for name in CONTENDERS:
         if not (own := list(contest.runs_of(runs, name).values())):
             continue
-        ratios = [tokens_per_s(one) / tokens_per_s(other) for one, other in contest.pairs(runs, name, ONE)]
-        each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+        pairs = contest.pairs(runs, name, ONE)
         rows.append(
             [
                 name,
                 f"{statistics.median(run['speed']['samples_per_s'] for run in own):.3f}",
-                f"{statistics.median(run['speed']['means'][_LENGTH] for run in own):.0f}",
+                f"{statistics.median(run['speed']['means'][_SAMPLED] for run in own):.0f}",
                 f"{statistics.median(map(tokens_per_s, own)):.0f}",
-                f"{statistics.median(ratios):.2f} ({each})" if ratios else "",
+                _ratios(pairs),
+                *_feedback_cells(own, pairs),
             ]
         )
     above = (
@@ -72,8 +76,32 @@ def table(result: Mapping[str, Any]) -> str:
         f"{result['hardware']['cpu']}; {settings['steps']} steps after {settings['warmup']}; medians of the "
         f"repeats.{contest.of_several_machines(runs)}"
     )
-    head = ["", "trained samples/s", "sampled tokens of one", "sampled tokens/s", "times one answer"]
+    head = [
+        "",
+        "trained samples/s",
+        "sampled tokens of one",
+        "sampled tokens/s",
+        "times one answer",
+        "feedback's tokens of one",
+        "times one answer, these included",
+    ]
     return table_text(head, rows, above=above)
+
+
+def _feedback_cells(own: Sequence[Mapping[str, Any]], pairs: Sequence[_Pair]) -> list[str]:
+    """Empty for one answer, and where runs of an earlier version did not count those tokens."""
+    if not all(_FEEDBACK in run["speed"]["means"] for run in own):
+        return ["", ""]
+    length = statistics.median(run["speed"]["means"][_FEEDBACK] for run in own)
+    return [f"{length:.0f}", _ratios(pairs, with_feedback=True)]
+
+
+def _ratios(pairs: Sequence[_Pair], *, with_feedback: bool = False) -> str:
+    """The median and, in brackets, that of each repeat."""
+    speed = partial(tokens_per_s, with_feedback=with_feedback)
+    ratios = [speed(one) / speed(other) for one, other in pairs]
+    each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+    return f"{statistics.median(ratios):.2f} ({each})" if ratios else ""
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:

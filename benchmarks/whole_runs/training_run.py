@@ -38,6 +38,7 @@ _REPORTED = (
     "train/seconds",
     "rollout/wait_s",
     "rollout/completion_length",
+    "rollout/feedback_tokens",
     "rollout/pass_rate",
     "rollout/zero_signal_share",
     "rewards/cache_hit_rate",

@@ -30,6 +30,7 @@ METRICS = (
     Metric("rollout/prompt_cached_share", "", "share of the prompts' tokens found in the generator's cache"),
     Metric("rollout/truncated_share", "", "share of answers that hit the length limit"),
     Metric("rollout/turns", "", "mean number of answers of a rollout (rollouts.max_turns)"),
+    Metric("rollout/feedback_tokens", "tokens", "mean length of a rollout's feedback, template included"),
     Metric("rollout/first_turn_pass_rate", "", "share of rollouts whose first answer passed"),
     Metric("rollout/repaired_share", "", "of rollouts with a later answer, the share that passed in the end"),
     Metric("rollout/no_program_share", "", "share of completions in which no program was found"),

@@ -418,9 +418,11 @@ def test_a_second_answer_is_weighed_by_its_tokens(tmp_path: Path, calls: list[li
         for number in range(2):
             speed = result["runs"][f"{name}/{number}"]["speed"]
             speed["samples_per_s"], speed["means"]["rollout/completion_length"] = rate, length
+            if name == "two answers":
+                speed["means"]["rollout/feedback_tokens"] = 30.0
     one, two = turn_speed.table(result).splitlines()[-2:]
-    assert one == "| one answer | 2.000 | 100 | 200 | 1.00 (1.00, 1.00) |"
-    assert two == "| two answers | 1.000 | 250 | 250 | 1.25 (1.25, 1.25) |"
+    assert one == "| one answer | 2.000 | 100 | 200 | 1.00 (1.00, 1.00) |  |  |"
+    assert two == "| two answers | 1.000 | 250 | 250 | 1.25 (1.25, 1.25) | 30 | 1.40 (1.40, 1.40) |"
 
 
 def test_what_was_measured_of_a_technique_that_is_gone_has_a_table_of_its_own() -> None:

@@ -281,6 +281,8 @@ def test_feedback_is_never_trained_on(grpo: GrpoConfig, mask: tuple[int, ...]) -
     assert batch.num_tokens == sum(sum(one.loss_mask) for one in batch.samples)
     metrics = batch_metrics(2, [group], Config(grpo=grpo))
     assert metrics["rollout/turns"] == 1.5 and metrics["rollout/repaired_share"] == 1.0
+    # Three and one tokens were sampled, and in the first rollout two of feedback stand between them.
+    assert metrics["rollout/completion_length"] == 2.0 and metrics["rollout/feedback_tokens"] == 1.0
     assert metrics["rollout/first_turn_pass_rate"] == 0.0 and metrics["rollout/pass_rate"] == 0.5
     # The ages of the four tokens that were sampled: 1, 1, 0 and 1.
     assert metrics["train/token_staleness_mean"] == 0.75
