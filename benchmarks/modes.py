@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.report import in_turns, positive, table_text
+from benchmarks.report import in_turns, median_and_each, positive, table_text
 from benchmarks.whole_runs import contest
 from benchmarks.whole_runs.training_run import Contender, accelerated
 from configs.load import MODES, load_config
@@ -88,9 +88,7 @@ def add_only_option(parser: argparse.ArgumentParser) -> None:
 
 def times_baseline(runs: contest.Runs, name: str, baseline: str = BASELINE) -> str:
     """The median of the speeds over the baseline's, with each of them; empty where there is none."""
-    times = contest.speed_ratios(runs, name, baseline)
-    each = ", ".join(f"{value:.2f}" for value in times)
-    return f"{statistics.median(times):.2f} ({each})" if times else ""
+    return median_and_each(contest.speed_ratios(runs, name, baseline))
 
 
 def with_signal(runs: contest.Runs, name: str) -> str:

@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import signal
+import statistics
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -161,6 +162,12 @@ def table_text(head: Sequence[str], rows: Iterable[Sequence[str]], *, above: str
     names = "|".join(f" {name} " if name else " " for name in head)
     lines = [f"|{names}|", f"|{'---|' * len(head)}", *(f"| {' | '.join(cells)} |" for cells in rows)]
     return "\n".join([*([above, ""] if above else []), *lines])
+
+
+def median_and_each(values: Sequence[float]) -> str:
+    """The median, with each of ``values`` in brackets; empty where there is none."""
+    each = ", ".join(f"{value:.2f}" for value in values)
+    return f"{statistics.median(values):.2f} ({each})" if values else ""
 
 
 def percent(estimate: Mapping[str, float], sign: str = "") -> str:

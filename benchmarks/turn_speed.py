@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from benchmarks.report import in_turns, table_text
+from benchmarks.report import in_turns, median_and_each, table_text
 from benchmarks.whole_runs import contest
 from benchmarks.whole_runs.training_run import accelerated
 from configs.load import MODES, load_config
@@ -97,11 +97,8 @@ def _feedback_cells(own: Sequence[Mapping[str, Any]], pairs: Sequence[_Pair]) ->
 
 
 def _ratios(pairs: Sequence[_Pair], *, with_feedback: bool = False) -> str:
-    """The median and, in brackets, that of each repeat."""
     speed = partial(tokens_per_s, with_feedback=with_feedback)
-    ratios = [speed(one) / speed(other) for one, other in pairs]
-    each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-    return f"{statistics.median(ratios):.2f} ({each})" if ratios else ""
+    return median_and_each([speed(one) / speed(other) for one, other in pairs])
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:

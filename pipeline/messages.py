@@ -172,7 +172,12 @@ class Rollout:
     @property
     def num_sampled(self) -> int:
         """Tokens that the policy sampled."""
-        return len(self.completion.token_ids) - sum(turn.num_feedback_tokens for turn in self.earlier)
+        return len(self.completion.token_ids) - self.num_feedback_tokens
+
+    @property
+    def num_feedback_tokens(self) -> int:
+        """Tokens between the answers: feedback, and the chat template's words around it."""
+        return sum(turn.num_feedback_tokens for turn in self.earlier)
 
     @property
     def num_read(self) -> int:

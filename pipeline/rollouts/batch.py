@@ -150,9 +150,7 @@ def _turn_metrics(scored: Sequence[Rollout]) -> dict[str, float]:
     failed = len(later) + sum(not rollout.result.passed for rollout in scored if not rollout.earlier)
     return {
         "rollout/turns": statistics.fmean(len(rollout.earlier) + 1 for rollout in scored),
-        "rollout/feedback_tokens": statistics.fmean(
-            len(rollout.completion.token_ids) - rollout.num_sampled for rollout in scored
-        ),
+        "rollout/feedback_tokens": statistics.fmean(rollout.num_feedback_tokens for rollout in scored),
         "rollout/first_turn_pass_rate": 1 - failed / len(scored),
         "rollout/repaired_share": statistics.fmean(rollout.result.passed for rollout in later),
     }
