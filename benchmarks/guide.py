@@ -34,6 +34,7 @@ from benchmarks import (
 from benchmarks.async_overlap import __main__ as async_overlap
 from benchmarks.chaos import __main__ as chaos
 from benchmarks.gpu import __main__ as gpu
+from benchmarks.graders import __main__ as graders
 from benchmarks.report import RESULTS, make_parser, table_text
 from benchmarks.rewards import __main__ as rewards
 from benchmarks.sandbox import __main__ as sandbox
@@ -45,6 +46,7 @@ _ROOT: Final = Path(__file__).parents[1]
 GUIDE: Final = _ROOT / "SPEEDUP_GUIDE.md"
 DOCUMENTS: Final = (
     GUIDE,
+    _ROOT / "SECURITY.md",
     *(_ROOT / "docs" / f"{name}.md" for name in ("techniques", "memory", "results", "turns")),
 )
 END: Final = "<!-- end of table -->"
@@ -84,6 +86,7 @@ MEASURED: Final[Mapping[str, Callable[[dict[str, Any]], str]]] = {
     "chaos": chaos.table,
     "chaos_after": chaos.table,
     "sandbox": sandbox.table,
+    "graders": graders.table,
     "rewards": rewards.table,
     "gpu": gpu.table,
 }

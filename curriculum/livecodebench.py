@@ -12,6 +12,8 @@ from __future__ import annotations
 import ast
 import json
 import string
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from curriculum.packed_tests import unpack_tests
 from curriculum.record import Record
@@ -39,6 +41,17 @@ def check(candidate):
 """)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Test:
+    """A test as the record has it: item ``index`` of its ``field``."""
+
+    kind: str
+    given: str
+    wanted: str
+    field: str
+    index: int
+
+
 def livecodebench_task(record: Record) -> Task:
     """The task of a record with LiveCodeBench's fields; others are ignored.
 
@@ -48,11 +61,11 @@ def livecodebench_task(record: Record) -> Task:
     content = record.text("question_content").strip()
     starter = record.optional_text("starter_code").rstrip()
     tests = _tests(record)
-    kinds = {kind for kind, _, _ in tests}
+    kinds = {test.kind for test in tests}
     if len(kinds) > 1:
         raise record.error("private_test_cases", f"must all be of one testtype, are {sorted(kinds)}")
     is_program = kinds == {"stdin"}
-    runs = (StdioTest(stdin=given, expected_stdout=wanted, decimals=True) for _, given, wanted in tests)
+    runs = (StdioTest(stdin=one.given, expected_stdout=one.wanted, decimals=True) for one in tests)
     return Task(
         task_id=f"LiveCodeBench/{question_id}",
         prompt=content if is_program or not starter else _with_starter(content, starter),
@@ -70,8 +83,8 @@ def _with_starter(content: str, starter: str) -> str:
     return f"{content}\n\nBegin with this:\n\n```python\n{starter}\n```\n"
 
 
-def _check_source(record: Record, tests: list[tuple[str, str, str]]) -> str:
-    cases = [_case(record, given, wanted) for _, given, wanted in tests]
+def _check_source(record: Record, tests: Sequence[_Test]) -> str:
+    cases = [_case(record, test) for test in tests]
     return _CHECK.substitute(cases=repr(cases))
 
 
@@ -82,8 +95,8 @@ def _level(record: Record) -> int:
     return _LEVELS[name]
 
 
-def _tests(record: Record) -> list[tuple[str, str, str]]:
-    """(testtype, input, output) of all tests, the public ones first."""
+def _tests(record: Record) -> list[_Test]:
+    """All tests, the public ones first."""
     found = []
     for field in ("public_test_cases", "private_test_cases"):
         tests = unpack_tests(record, field)
@@ -98,19 +111,20 @@ def _tests(record: Record) -> list[tuple[str, str, str]]:
                 raise record.error(field, f"item {index}: testtype must be {' or '.join(_KINDS)}")
             if not isinstance(given, str) or not isinstance(wanted, str):
                 raise record.error(field, f"item {index}: input and output must be strings")
-            found.append((kind, given, wanted))
+            found.append(_Test(kind=kind, given=given, wanted=wanted, field=field, index=index))
     if not found:
         raise record.error("public_test_cases", "there must be at least one test, public or private")
     return found
 
 
-def _case(record: Record, given: str, wanted: str) -> tuple[list[object], object]:
+def _case(record: Record, test: _Test) -> tuple[list[object], object]:
     """A call's arguments, one JSON value a line, and its value."""
     try:
-        return [json.loads(line) for line in given.strip().split("\n")], json.loads(wanted)
+        return [json.loads(line) for line in test.given.strip().split("\n")], json.loads(test.wanted)
     except (ValueError, RecursionError) as failure:
         raise record.error(
-            "private_test_cases", f"input and output of functional tests must be JSON ({failure})"
+            test.field,
+            f"item {test.index}: input and output of functional tests must be JSON ({failure})",
         ) from None
 
 

@@ -111,6 +111,7 @@ async def _train(
         stack.callback(ledger.close)
         progress = make_progress("plain", title="run", stream=io.StringIO())
         stages = Stages(
+            model_path="",
             tasks=_TASKS,
             tokenizer=cast(PromptTokenizer, SleepersTokenizer()),
             generator=generator,

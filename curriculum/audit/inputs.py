@@ -38,11 +38,16 @@ def present_inputs(task: Task) -> list[Arguments]:
     if task.call_tests:
         found = [test.args for test in task.call_tests]
     else:
-        found = _literal_calls(task.check_source or "", {_CALLED, task.entry_point})
+        found = _literal_calls(task.check_source or "", called_names(task))
     if not found:
         return []
     size = Counter(map(len, found)).most_common(1)[0][0]
     return [arguments for arguments in found if len(arguments) == size]
+
+
+def called_names(task: Task) -> set[str]:
+    """What the check of ``task`` calls the function that it judges."""
+    return {_CALLED, task.entry_point}
 
 
 def constants_of(source: str) -> list[int | str]:

@@ -2,7 +2,8 @@
 
 So the reference is believed. A new test asks for nothing that the prompt's tests do not ask for
 (curriculum.audit.inputs), never for an exception, and for a fraction, which an honest program may round
-otherwise, only where the present tests do.
+otherwise, only where the present tests do. Where these take more than one value for right (a tolerance, any
+order) there are no new ones: the reference's would be the only one.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from curriculum.asserts import literal_call_tests
+from curriculum.audit.cheats import nodes_of
 from curriculum.audit.examine import Examiner
-from curriculum.audit.inputs import Arguments, constants_of, new_inputs, present_inputs
+from curriculum.audit.inputs import Arguments, called_names, constants_of, new_inputs, present_inputs
 from curriculum.audit.mutants import Mutant
 from curriculum.jsonl import record_task
 from curriculum.judging import execution_request, has_passed
@@ -36,10 +39,11 @@ def with_new_tests(examiner: Examiner, task: Task, most: int) -> tuple[Task, int
     """``task`` with at most ``most`` new tests, how many they are, and how many mutants they kill.
 
     A task that can have none comes back as it is: a whole program, one whose tests have no literal
-    arguments or look at the arguments after the call, one without a sound reference.
+    arguments, look at the arguments after the call or ask for anything but one value, one without a sound
+    reference.
     """
     present = present_inputs(task)
-    if task.stdio_tests or any(test.expected_args is not None for test in task.call_tests) or not present:
+    if task.stdio_tests or not present or not _asks_for_values(task):
         return task, 0, 0
     run = examiner.run(task, task.reference)
     living, _ = examiner.living_mutants(task, run.cpu_s)
@@ -58,6 +62,20 @@ def with_new_tests(examiner: Examiner, task: Task, most: int) -> tuple[Task, int
     left, num_judged = examiner.living_mutants(richer, max(run.cpu_s for run in runs), living)
     num_killed = num_judged - len(left)
     return (richer, len(chosen), num_killed) if num_killed else (task, 0, 0)
+
+
+def _asks_for_values(task: Task) -> bool:
+    """Whether the tests compare what each call returns with one value: others may have more right answers."""
+    if task.call_tests:
+        return all(test.expected_args is None for test in task.call_tests)
+    nodes, names = list(nodes_of(task.check_source or "")), called_names(task)
+    num_calls = sum(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
+        for node in nodes
+    )
+    asserts = [node for node in nodes if isinstance(node, ast.Assert)]
+    plain = (literal_call_tests([node], name) for node in asserts for name in names)
+    return num_calls == sum(len(tests) for tests in plain if tests is not None)
 
 
 def as_record(task: Task) -> dict[str, object]:

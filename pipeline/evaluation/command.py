@@ -179,20 +179,20 @@ def _conclude(
         print_report(console, options.tasks, report, tasks, options.ks)
     else:
         print_side_by_side(console, options.tasks, reports, tasks, options.ks)
-    if options.turns > 1:
-        turns = {name: turn_report(report.samples, options.turns) for name, report in reports.items()}
-        record["turns"] = {name: asdict(found) for name, found in turns.items()}
-        print_turns(console, turns)
     if options.per_task:
         print_tasks(console, reports)
     try:
+        if options.turns > 1:
+            turns = {name: turn_report(report.samples, options.turns) for name, report in reports.items()}
+            record["turns"] = {name: asdict(found) for name, found in turns.items()}
+            print_turns(console, turns)
         if len(reports) == 2:
             (one, first), (other, second) = reports.items()
             comparison = compare(first.counts, second.counts)
             record["comparison"] = asdict(comparison)
             print_comparison(console, (one, other), comparison)
     finally:
-        # Two that cannot be compared are whole each by itself.
+        # Models that cannot be compared are whole each by itself, first answers without later ones.
         write_text_atomically(path, json.dumps(record, indent=1, allow_nan=False) + "\n")
     console.print(f"report: {path}", soft_wrap=True)
 

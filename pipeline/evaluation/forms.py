@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 # What follows a finished function at column 0 (Chen et al. 2021, arXiv:2107.03374, section 3.1, and what
 # base models write besides).
 _AFTER_FUNCTION = ("\nclass", "\ndef", "\n#", "\nif", "\nprint", "\n@", "\nassert", "\n```")
-# After a description the answer may hold several functions.
-_AFTER_PROGRAM = ("\nif __name__", "\nprint", "\nassert", '\n"""', "\n```", "\n#")
+# After a description the answer may hold several functions, and comments between them.
+_AFTER_PROGRAM = ("\nif __name__", "\nprint", "\nassert", '\n"""', "\n```")
 _AFTER_SCRIPT = ('\n"""', "\n```")
 
 

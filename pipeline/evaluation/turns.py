@@ -157,11 +157,15 @@ class TurnReport:
 def turn_report(samples: Sequence[EvaluatedSample], max_turns: int) -> TurnReport:
     """Count ``samples`` of conversations; those with a turn that could not be judged are left out.
 
-    Raises StageError where none is left.
+    Raises StageError, with one reason, where none is left.
     """
     judged = [sample for sample in samples if sample.is_judged]
     if not judged:
-        raise StageError(f"evaluation: none of {len(samples)} conversations could be judged to its end")
+        results = [result for one in samples for result in (one.result, *(turn.result for turn in one.turns))]
+        reason = next((result.detail for result in results if result.is_infra_error), "there were none")
+        raise StageError(
+            f"evaluation: none of {len(samples)} conversations could be judged to its end: {reason}"
+        )
     after = [_rates(judged, [_passes_within(one, number) for one in judged]) for number in range(max_turns)]
     failed = [one for one in judged if not one.result.passed]
     mended = [any(turn.result.passed for turn in one.turns) for one in failed]

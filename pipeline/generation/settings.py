@@ -138,7 +138,8 @@ class EngineSettings:
     process from the caller's instead of starting an interpreter (its OpenMP variables must be set already)
     and has the model in it too; its threads are bound to ``cores``, one each, unless there are none, and only
     the argument ``seed`` rules what is drawn. A trainer that sends weights has to answer within
-    ``weight_timeout_s``. ``speculation`` has its draft model as a folder.
+    ``weight_timeout_s``. ``speculation`` has its draft model as a folder; ``index`` is the engine's number in
+    its run.
     """
 
     model: str
@@ -150,6 +151,7 @@ class EngineSettings:
     cores: tuple[int, ...] = ()
     weight_timeout_s: float = 120.0
     speculation: SpeculativeConfig | None = None
+    index: int = 0
 
 
 def engine_settings(config: Config, model_path: str, device: str, index: int = 0) -> EngineSettings:
@@ -189,6 +191,7 @@ def engine_settings(config: Config, model_path: str, device: str, index: int = 0
         on_cpu=device == "cpu",
         cores=engine_cores(config, index) if device == "cpu" else (),
         speculation=speculation_settings(config),
+        index=index,
     )
 
 

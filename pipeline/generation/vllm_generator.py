@@ -40,6 +40,8 @@ class VllmGenerator:
         self._name = f"{name} (process {end.pid})"
         self._generation_timeout_s = config.runtime.generation_timeout_s
         self._max_num_seqs = config.generation.max_num_seqs
+        # As the Transformers engine does, on a node of a cluster.
+        self._runs_one_by_one = config.generation.engine == "transformers"
         self._num_in_flight = 0  # sequences
         self._update_timeout_s = config.runtime.weight_update_timeout_s
         self._held_up_s = held_up_s(config)
@@ -55,6 +57,7 @@ class VllmGenerator:
 
         vLLM begins sequences in the order they came: a request waits for ``generation.max_num_seqs`` of those
         before it at a time, ``runtime.generation_timeout_s`` for each; where that is so, also for an update.
+        The Transformers engine runs one request after the other, the last sequences of each by themselves.
 
         Raises:
             GeneratorLostError: no completion within that time, or the engine died.
@@ -62,7 +65,8 @@ class VllmGenerator:
         """
         await self._is_awake.wait()
         num_left = request.num_generations
-        self._num_in_flight += num_left
+        num_places_left_free = -num_left % self._max_num_seqs if self._runs_one_by_one else 0
+        self._num_in_flight += num_left + num_places_left_free
         self._is_idle.clear()
         num_turns = math.ceil(self._num_in_flight / self._max_num_seqs)
         timeout_s = num_turns * self._generation_timeout_s + self._held_up_s
@@ -89,7 +93,7 @@ class VllmGenerator:
                 self._has_ended(1)
                 yield completion
         finally:
-            self._has_ended(num_left)
+            self._has_ended(num_left + num_places_left_free)
             await stream.aclose()  # type: ignore[attr-defined]
 
     def _has_ended(self, num_sequences: int) -> None:

@@ -102,6 +102,17 @@ def path_on_this_node(model: ModelConfig, path: str) -> str:
     return str(resolve_model(model))
 
 
+def with_commit(config: Config, path: str) -> Config:
+    """``config`` with the commit of its model, found at ``path``, where that is a snapshot of the hub.
+
+    A branch may have moved when the run is gone on with.
+    """
+    model, folder = config.model, Path(path)
+    if folder.parent.name != "snapshots" or Path(model.name).expanduser().is_dir():
+        return config
+    return config.model_copy(update={"model": model.model_copy(update={"revision": folder.name})})
+
+
 def local_folder(model: ModelConfig) -> Path | None:
     """The folder that ``model`` names, where it lies on this machine by name; nothing is fetched."""
     kept = cache_root() / "models" / model.name
@@ -212,8 +223,9 @@ def _from_hub(model: ModelConfig) -> Path:
     try:
         found = Path(snapshot_download(model.name, revision=model.revision))
     except (HTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        version = "" if model.revision is None else f" at model.revision {model.revision}"
         raise ValueError(
-            f"model.name: {model.name!r} is no local folder and could not be had from the hub "
+            f"model.name: {model.name!r} is no local folder and could not be had from the hub{version} "
             f"({type(error).__name__}: {in_short(error)}); give {' or '.join(BUILT_IN)}, a folder "
             "in Hugging Face layout, or a hub id that this machine can reach"
         ) from error

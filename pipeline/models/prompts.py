@@ -27,7 +27,7 @@ from configs.schema import Config, GenerationConfig
 from curriculum.task import Task
 from pipeline.host.files import cache_root, files_digest, read_object, write_text_atomically
 from pipeline.messages import SamplingSettings
-from sandbox.job import parse
+from sandbox.job import parse, prelude_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -75,9 +75,11 @@ def is_function_head(prompt: str, entry_point: str) -> bool:
 
     A head whose docstring is not indented, as in some of MBPP's, is one all the same.
     """
-    if re.search(rf"^(async )?def\s+{re.escape(entry_point)}\s*\(", prompt, re.MULTILINE) is None:
+    head = re.search(rf"^(async )?def\s+{re.escape(entry_point)}\s*\(", prompt, re.MULTILINE)
+    if head is None:
         return False
-    if re.match(r"(async def|def|import|from|class)\s|[@#]", prompt.lstrip()):
+    begins_as_source = re.match(r"(async def|def|import|from|class)\s|[@#]", prompt.lstrip())
+    if begins_as_source and prelude_of(prompt[: head.start()]) is not None:
         return True
     try:
         parse(prompt)

@@ -37,7 +37,7 @@ from pipeline.models.find import local_folder, refuse_damaged_model, with_absolu
 from pipeline.models.prompts import PromptTokenizer, refuse_useless_seeds
 from pipeline.record.run_folder import refuse_unusable_output
 from pipeline.record.tracking import tracker_names
-from pipeline.run.resume import begun_with, refuse_other_tasks, refuse_resume
+from pipeline.run.resume import begun_with, refuse_other_tasks, refuse_resume, with_commit_of
 from rewards.custom import CustomFeedback, load_custom
 from rewards.feedback import refuse_feedback
 
@@ -66,6 +66,15 @@ def prepare(config: Config) -> Job:
     with spans.span("driver", "check the sandbox"):
         refuse_unusable_sandbox(config, device)
     return job
+
+
+def prepare_resume(config: Config, run: Path) -> tuple[Job, list[str]]:
+    """The job of ``config`` as ``run`` goes on with it, and what differs from the run's settings, in words.
+
+    Raises as ``prepare`` and ``refuse_resume``.
+    """
+    job = prepare(with_commit_of(run, config))
+    return job, refuse_resume(run, job.config)
 
 
 def choose_tasks(
@@ -104,7 +113,8 @@ def faults_of(config: Config, device: str, is_here: bool, *, resume: str | None)
     if is_here:
         checks += [*_OF_MACHINE, refuse_unusable_sandbox]
     if resume is not None:
-        checks.append(lambda config, _: refuse_resume(Path(resume), config))
+        run = Path(resume)
+        checks.append(lambda config, _: refuse_resume(run, with_commit_of(run, config)))
     elif is_here:
         checks.append(lambda config, _: refuse_unusable_output(config.output))
     for refuse in checks:

@@ -42,6 +42,7 @@ from pipeline.host.restarts import RestartLimit
 from pipeline.host.spans import EVALUATION, Timeline
 from pipeline.host.stopping import StoppedError, stop_on_signals
 from pipeline.host.versions import processor_name
+from pipeline.models.find import with_commit
 from pipeline.record.checkpoints import latest_checkpoint
 from pipeline.record.ledger import STOP, Ledger
 from pipeline.record.ledger_tables import known_checkpoints
@@ -50,9 +51,9 @@ from pipeline.record.run_folder import Context, RunFolder
 from pipeline.record.tracking import start_tracking
 from pipeline.run.attempt import Attempt
 from pipeline.run.early_start import Launched
-from pipeline.run.job import Job, prepare
+from pipeline.run.job import Job, prepare, prepare_resume
 from pipeline.run.overlap_trial import OverlapTrial
-from pipeline.run.resume import CHANGED, find_checkpoint, refuse_other_tasks, refuse_resume, restore, terms_of
+from pipeline.run.resume import CHANGED, find_checkpoint, refuse_other_tasks, restore, terms_of
 from pipeline.run.stages import Stages, beside, running_stages
 from pipeline.weights.files import remove_all_weights, shared_folder
 
@@ -69,8 +70,7 @@ def run_training(config: Config, resume: str | None, early: Launched) -> int:
         StageError, TimeoutError, RewardsBrokenError: a stage failed; the message names it.
         RunStoppedError: a signal ended the run.
     """
-    job = prepare(config)
-    changes = refuse_resume(Path(resume), job.config) if resume is not None else []
+    job, changes = (prepare(config), []) if resume is None else prepare_resume(config, Path(resume))
     return _Run(job, early, changes).run(resume)
 
 
@@ -179,6 +179,8 @@ class _Run:
             )
             if is_resumed:
                 refuse_other_tasks(context.folder.path, stages.tasks, job.config)
+            else:
+                self._write_config(stages)
             context.ledger.event("isolation", f"sandbox level {stages.scorer.level}")
             there = f"{os.cpu_count()} cores, {num_gpus(job.device)} GPUs"
             context.ledger.event("hardware", f"{job.device}, {processor_name()}, {there}")
@@ -191,6 +193,10 @@ class _Run:
         """Keep a restart, and tell the user of it."""
         self._context.ledger.event(kind, text)
         self._context.progress.message(f"{kind}: {text}")
+
+    def _write_config(self, stages: Stages) -> None:
+        config = with_commit(self._context.config, stages.model_path)
+        self._context.folder.write_config(render(config))
 
     def _sampler(self, stages: Stages) -> Sampler:
         config = self._context.config
@@ -205,7 +211,7 @@ class _Run:
             self._context.note("settings", f"{CHANGED}{change}")
         self._changes = ()
         # Not before all is known for which the resume could be refused.
-        self._context.folder.write_config(render(config))
+        self._write_config(stages)
         resumed = restore(
             config,
             ledger,

@@ -239,6 +239,15 @@ def refuse_resume(run: Path, config: Config) -> list[str]:
     return [f"{path} {show(before)} -> {show(now)}" for path, (before, now) in changes.items()]
 
 
+def with_commit_of(run: Path, config: Config) -> Config:
+    """``config`` with the revision that the model of ``run`` was fetched at, where it names none."""
+    earlier = _earlier(run)
+    if config.model.revision is not None or config.model.name != earlier.get("model.name"):
+        return config
+    revision = earlier["model.revision"]
+    return config.model_copy(update={"model": config.model.model_copy(update={"revision": revision})})
+
+
 def _otherwise_measured(
     run: Path, config: Config, changes: Mapping[str, tuple[object, object]]
 ) -> Iterator[Problem]:

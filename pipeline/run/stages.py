@@ -60,12 +60,13 @@ _HEAD_START_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stages:
-    """What a run works with: the job's ``tasks`` whose prompts fit, and the stages.
+    """What a run works with: the model's folder, the job's ``tasks`` whose prompts fit, and the stages.
 
     ``trainer`` may still be loading its model, and raises here if that fails. ``turns`` are the terms of
     later turns, None where there is one.
     """
 
+    model_path: str
     tasks: tuple[Task, ...]
     tokenizer: PromptTokenizer
     generator: Generator
@@ -108,11 +109,13 @@ async def running_stages(
         progress.activity("starting generator, trainer and reward workers")
         ray = _begin(stack, _ray(early if uses_ray(config, device) else None, after_ray))
         places = await _places(job, ray, stack)
+        # Below the trainer: an engine that is left to a later run wakes then, on what may be the same card.
+        engines = await stack.enter_async_context(AsyncExitStack())
 
         async def engine() -> Generator:
             await ray
             with spans.span("driver", "wait for the engine"):
-                return await stack.enter_async_context(
+                return await engines.enter_async_context(
                     running_generator(config, model_path, device, early.take_host(), restarts, places)
                 )
 
@@ -125,6 +128,7 @@ async def running_stages(
         trainer = _begin(stack, begun, TrainerHandle.close)
         await _all_of({scorer, generator}, trainer)
         yield Stages(
+            model_path=model_path,
             tasks=tasks,
             tokenizer=tokenizer,
             generator=generator.result(),

@@ -57,12 +57,17 @@ def store_at(address: str, timeout_s: float) -> TCPStore:
 class Call:
     """A generator of ``num_processes`` processes, called ``receiver``, asks for a version.
 
+    What stands before a "/" in that name is the generator's place, which one that takes it over has as well.
     The answer has the Specs of what will be sent, in order, or the "fault" why nothing will.
     """
 
     policy_version: int
     receiver: str
     num_processes: int
+
+    def replaces(self, other: str) -> bool:
+        """Whether the receiver ``other`` had this one's place."""
+        return other != self.receiver and other.partition("/")[0] == self.receiver.partition("/")[0]
 
     @property
     def answer_key(self) -> str:
@@ -149,6 +154,7 @@ class WeightServer:
         try:
             # A store of its own: a wait in one holds up all who use it.
             store = store_at(self._address, self._timeout_s)
+            self._part_from_predecessors(call, store)
             last, self._answers[call.receiver] = self._answers.get(call.receiver), call.answer_key
             if last not in (None, call.answer_key):
                 # All its processes have read it, or have given up.
@@ -179,6 +185,14 @@ class WeightServer:
                 print(
                     f"weights {call.policy_version} for {call.receiver}: {error}", file=sys.stderr, flush=True
                 )
+
+    def _part_from_predecessors(self, call: Call, store: TCPStore) -> None:
+        """Give back what is held for engines that died: on a card a group has memory of its own there."""
+        for receiver in filter(call.replaces, list(self._answers)):
+            store.delete_key(self._answers.pop(receiver))
+            self._streams.pop(receiver, None)
+            if (group := self._groups.pop(receiver, None)) is not None:
+                group.abort()
 
 
 class WeightClient:

@@ -165,7 +165,13 @@ def test_a_pack_that_grows_beyond_all_bounds_is_refused() -> None:
             _TWO_SUM,
             "private_test_cases",
             json.dumps([_test("[1", "2", "functional")]),
-            "of functional tests must be JSON",
+            "item 0: .* of functional tests must be JSON",
+        ),
+        (
+            _TWO_SUM,
+            "public_test_cases",
+            json.dumps([_test("1", "2", "functional"), _test("[1", "2", "functional")]),
+            "item 1: .* of functional tests must be JSON",
         ),
     ],
 )

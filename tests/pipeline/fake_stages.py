@@ -338,6 +338,7 @@ class FakeRun:
         self.scorer = FakeScorer(self.log, score_of)
         self.trainer = FakeTrainer(self.log, done_steps)
         stages = Stages(
+            model_path="",
             tasks=tuple(tasks),
             tokenizer=cast(PromptTokenizer, FakeTokenizer()),
             generator=self.generator,

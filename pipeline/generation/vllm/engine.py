@@ -79,6 +79,7 @@ class VllmEngine:
             settings.model,
             None if rank is None else base_adapter(settings.model, rank),
             weight_timeout_s=settings.weight_timeout_s,
+            index=settings.index,
         )
 
     async def prepare(self) -> str:

@@ -58,7 +58,8 @@ class WeightUpdates:
     """The weights of ``engine``, of which ``base`` is the folder; ``policy_version`` is theirs, 0 the base's.
 
     With an ``adapter``, a ``base_adapter``, every request asks for that one, and adapters take its place.
-    A trainer that sends weights has to answer within ``weight_timeout_s``. ``num_begun`` counts updates and
+    A trainer that sends weights has to answer within ``weight_timeout_s``, and is told the engine's number in
+    the run, ``index``. ``num_begun`` counts updates and
     resets, ``num_resets`` the latter.
     """
 
@@ -69,6 +70,7 @@ class WeightUpdates:
         adapter: LoRARequest | None,
         *,
         weight_timeout_s: float,
+        index: int = 0,
     ) -> None:
         self.policy_version = 0
         self.adapter = adapter
@@ -76,8 +78,8 @@ class WeightUpdates:
         self.num_resets = 0
         self._engine = engine
         self._base = base
-        # Names the engine to a trainer that sends weights.
-        self._receiver = uuid.uuid4().hex
+        # Names the engine to a trainer that sends weights, and tells it from the one whose place it took.
+        self._receiver = f"{index}/{uuid.uuid4().hex}"
         self._weight_timeout_s = weight_timeout_s
         self._lock = asyncio.Lock()
         self._marks: dict[str, VersionMarks] = {}  # by request id

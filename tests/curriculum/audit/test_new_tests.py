@@ -169,6 +169,22 @@ def test_a_test_program_gets_them_too(head: str, examiner: Examiner) -> None:
     assert num_more > 0 and examiner.examine(again).fault == ""
 
 
+@pytest.mark.parametrize(
+    "test",
+    [
+        "sorted(candidate(3, 2, 8)) == [3]",
+        "candidate(3, 2, 8) in (2, 3)",
+        "abs(candidate(3, 2, 8) - 3) < 1e-6",
+        "candidate(3, 2, 8)",
+        "candidate(*[3, 2, 8]) == 3",
+    ],
+)
+def test_where_several_answers_may_be_right_there_are_no_new_tests(test: str, examiner: Examiner) -> None:
+    check = f"def check(candidate):\n    assert candidate(5, 1, 9) == 5\n    assert {test}\n"
+    task = Task(task_id="t", prompt="?", entry_point="f", check_source=check, reference=CLAMP)
+    assert with_new_tests(examiner, task, 5) == (task, 0, 0)
+
+
 def test_work_of_a_check_program_is_no_fault_of_a_mutant(examiner: Examiner) -> None:
     """What it does before the first call, and between calls, takes more than ten times the reference."""
     work = "sum(i * i for i in range(3_000_000))"

@@ -247,6 +247,7 @@ def test_in_the_completion_form_a_function_head_is_continued_and_a_text_stands_i
     body = head.reference.removeprefix(head.prompt)
     assert sample_program(head, form.answer(head, body + "\ndef")) == head.prompt + body + "\n"
     assert form.answer(words, "def a(x):\n    return x\n\nprint") == "def a(x):\n    return x\n\n"
+    assert not any(ending in "\n# Helps.\ndef a(x):\n    return x\n" for ending in form.stop(words))
     assert form.answer(words, "def a(x):\n    return x") == "def a(x):\n    return x"
 
 

@@ -229,7 +229,7 @@ def test_a_conversation_that_could_not_be_judged_counts_nowhere(tmp_path: Path) 
     lost = sample("a", FAIL, infra_error("sandbox", 1.0))
     found = turn_report([sample("a", PASS), lost, sample("b", FAIL, PASS, resampled=False)], 2)
     assert [one.mean for one in found.pass_after] == [0.5, 1.0]
-    with pytest.raises(StageError, match="none of 1 conversations could be judged"):
+    with pytest.raises(StageError, match="none of 1 conversations could be judged to its end: sandbox"):
         turn_report([lost], 2)
     journal = EvaluationJournal(tmp_path / "j", {}, hint="")
     journal.add(lost)
@@ -284,6 +284,25 @@ def test_the_command_shows_the_turns(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert set(lines[0]["turns"][0]) == {"feedback", "answer", "result", "passed"}
     assert record["settings"]["custom feedback"] == own[1]
     assert lines[0]["turns"][0]["feedback"].startswith(f"{lines[0]['task_id']}: Your program")
+
+
+def fails(feedback: str, **columns: object) -> str:
+    """Feedback that cannot be made."""
+    raise RuntimeError(f"no hint for {columns['task_id']}")
+
+
+def test_first_answers_are_reported_where_no_conversation_could_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = (
+        *("--model", str(save_byte_model(tmp_path / "model")), "--engine", "transformers", "-n", "1"),
+        *("--tasks", str(write_tasks(tmp_path / "tasks.jsonl", "a")), "--max-completion-length", "4"),
+        *("--output", str(tmp_path / "out.jsonl"), "--turns", "2", "--custom-feedback", f"{__name__}:fails"),
+    )
+    assert evaluate_humaneval(arguments) == 1
+    assert "could be judged to its end: " in (said := capsys.readouterr().err) and "no hint for a" in said
+    record = json.loads((tmp_path / "out.jsonl_report.json").read_text())
+    assert "turns" not in record and len(record["reports"]) == 1
 
 
 def test_an_answer_without_feedback_is_not_judged_and_counts_in_no_rate(sandbox: SandboxPool) -> None:

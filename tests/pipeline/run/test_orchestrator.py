@@ -23,7 +23,7 @@ from pipeline.record.checkpoints import step_of
 from pipeline.run.early_start import Launched
 from pipeline.run.job import Job
 from pipeline.run.orchestrator import _Run
-from pipeline.run.resume import refuse_resume
+from pipeline.run.resume import refuse_resume, with_commit_of
 from pipeline.run.stages import Stages
 from pipeline.training.handle import TrainerHandle
 from rewards.pool import RewardPool
@@ -85,11 +85,17 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
     """Runs the main job, or goes on with it, with ``trainer`` and ``tasks``; returns its folder."""
 
     def play(
-        config: Config, resume: Path | None = None, *, trainer: Trainer, tasks: Sequence[Task] = TASKS
+        config: Config,
+        resume: Path | None = None,
+        *,
+        trainer: Trainer,
+        tasks: Sequence[Task] = TASKS,
+        model_path: str = "",
     ) -> Path:
         @asynccontextmanager
         async def stages(*_: object, **__: object) -> AsyncIterator[Stages]:
             yield Stages(
+                model_path=model_path,
                 tasks=tuple(tasks),
                 tokenizer=cast(PromptTokenizer, FakeTokenizer()),
                 generator=FakeGenerator([], lambda request: None),
@@ -99,6 +105,8 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
 
         monkeypatch.setattr("pipeline.run.orchestrator.running_stages", stages)
         monkeypatch.setattr("pipeline.handover.command.finish_run", lambda run, config: None)
+        if resume is not None:
+            config = with_commit_of(resume, config)
         job = Job(config=config, tasks=tuple(tasks), heldout=(), device="cpu")
         changes = [] if resume is None else refuse_resume(resume, config)
         assert _Run(job, cast(Launched, None), changes).run(None if resume is None else str(resume)) == 0
@@ -127,6 +135,20 @@ def test_a_resume_with_other_tasks_leaves_the_run_as_it_was(tmp_path: Path, play
         ("other than before: training.max_steps 2 -> 4",)
     ]
     assert load_config(run / "config.yaml").training.max_steps == 4
+
+
+def test_a_resumed_run_keeps_the_commit_of_the_hub_that_it_began_with(tmp_path: Path, play: Play) -> None:
+    hub = {"name": "org/model"}
+    began = str(tmp_path / "snapshots" / "0123abc")
+    run = play(config_of(tmp_path, 2, model=hub), trainer=Trainer([], 0), model_path=began)
+    assert load_config(run / "config.yaml").model.revision == "0123abc"
+    # Also where a file is given that names none; an older run's own file gets it.
+    play(config_of(tmp_path, 4, model=hub), run, trainer=Trainer([], 0), model_path=began)
+    assert load_config(run / "config.yaml").model.revision == "0123abc"
+    assert not [text for (text,) in rows(run, "SELECT text FROM events") if "revision" in text]
+    other = config_of(tmp_path, 6, model={**hub, "revision": "4567def"})
+    with pytest.raises(ValueError, match=r"model\.revision: .*4567def.*0123abc"):
+        play(other, run, trainer=Trainer([], 0), model_path=began)
 
 
 def test_restarts_with_smaller_micro_batches_are_not_counted(tmp_path: Path, play: Play) -> None:

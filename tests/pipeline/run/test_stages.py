@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -13,9 +16,14 @@ from configs.load import load_config
 from configs.schema import Config
 from pipeline.errors import StageError
 from pipeline.host import shares
+from pipeline.host.restarts import RestartLimit
+from pipeline.record.progress import Progress
+from pipeline.record.run_folder import RunFolder
 from pipeline.run import stages
+from pipeline.run.early_start import Launched
 from pipeline.run.job import Job, prepare
 from pipeline.run.stages import _all_of, _begin, beside
+from tests.pipeline.tiny_model import save_byte_model
 
 
 async def after(delay_s: float, value: str) -> str:
@@ -110,6 +118,45 @@ async def test_on_a_card_that_both_use_the_trainer_waits_for_the_generator(
     first = stages._before_trainer(job, generator, scorer, is_trainer_first=is_trainer_first)
     assert first == ({generator} if is_waited_for else set())
     await asyncio.gather(generator, scorer)
+
+
+async def test_the_generator_is_given_back_when_the_trainer_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A resident engine that slept wakes then, on the card that the trainer had."""
+    closed: list[str] = []
+    model = str(save_byte_model(tmp_path / "model"))
+
+    @asynccontextmanager
+    async def generator(*_: object) -> AsyncIterator[str]:
+        yield "generator"
+        closed.append("generator")
+
+    async def places(job: Job, ray: object, stack: AsyncExitStack) -> None:
+        stack.callback(closed.append, "places")
+
+    monkeypatch.setattr(stages, "running_generator", generator)
+    monkeypatch.setattr(stages, "_found_model", lambda *_: asyncio.sleep(0, model))
+    monkeypatch.setattr(stages, "_chosen", lambda *_: asyncio.sleep(0, ()))
+    monkeypatch.setattr(stages, "_places", places)
+    monkeypatch.setattr(stages, "_scorer", lambda *_: asyncio.sleep(0, "scorer"))
+    monkeypatch.setattr(stages, "_trainer", lambda *_: asyncio.sleep(0, "trainer"))
+    for name in ("RewardPool", "TrainerHandle"):
+        monkeypatch.setattr(stages, name, SimpleNamespace(close=closed.append))
+    running = stages.running_stages(
+        Job(config=load_config(), tasks=(), heldout=(), device="cpu"),
+        cast(Launched, SimpleNamespace(take_host=lambda: None)),
+        folder=cast(RunFolder, SimpleNamespace(path=tmp_path, reward_cache=tmp_path / "cache")),
+        progress=cast(Progress, SimpleNamespace(activity=lambda text: None)),
+        note=lambda kind, text: None,
+        restarts=RestartLimit(0, 1.0, lambda kind, text: None),
+        after_ray=lambda: None,
+        is_trainer_first=True,
+    )
+    async with running as started:
+        assert started.model_path == model
+        await started.trainer
+    assert closed == ["trainer", "scorer", "generator", "places"]
 
 
 @pytest.mark.parametrize("field", ["keep_alive", "attach"])

@@ -110,6 +110,15 @@ def test_an_answer_stays_until_its_receiver_asks_again(server: WeightServer) -> 
         assert kept() == [("one", version), ("other", 1)]
 
 
+def test_of_an_engine_that_was_replaced_nothing_is_kept(server: WeightServer) -> None:
+    update = offered(server, 1)
+    for receiver in ("0/first", "1/other", "0/second"):
+        assert len(dict(client(receiver).fetch(update.path, 1, TIMEOUT_S))) == 5
+    assert sorted(server._groups) == sorted(server._answers) == ["0/second", "1/other"]
+    left = Call(policy_version=1, receiver="0/first", num_processes=1).answer_key
+    assert not store_at(update.path, TIMEOUT_S).check([left])
+
+
 def test_another_version_is_refused_by_number(server: WeightServer) -> None:
     update = offered(server, 2)
     with pytest.raises(RuntimeError, match=r"policy version 1 .* holds policy version 2, not 1"):
