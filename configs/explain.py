@@ -191,7 +191,10 @@ def _words(schema: dict[str, Any]) -> str:
 
 def _below_words(schema: dict[str, Any]) -> str:
     """What the values of a mapping with free keys may be."""
-    below = _resolve(schema["additionalProperties"])
+    below = schema["additionalProperties"]
+    if not isinstance(below, dict):
+        return "any value"
+    below = _resolve(below)
     return "text" if below.get("type") == "string" else _words(below)
 
 

@@ -28,7 +28,7 @@ from configs.schema import Config
 from curriculum.task import Task
 from pipeline.errors import StageError
 from pipeline.host import spans
-from pipeline.host.files import let_others_read
+from pipeline.host.files import let_others_read, written_whole
 from pipeline.messages import Completion, RolloutGroup, StepResult
 from pipeline.record.checkpoints import remove_unless_kept
 from pipeline.record.ledger import Ledger
@@ -280,12 +280,13 @@ class StepCheckpoints(TrainerCallback):
         folder = self.checkpoint(state.global_step)
         settings = self.model.generation_config
         stop_ids, settings.eos_token_id = settings.eos_token_id, self.end_ids
-        try:
-            self.model.save_pretrained(str(folder))
-        finally:
-            settings.eos_token_id = stop_ids
-        self.tokenizer.save_pretrained(str(folder))
-        let_others_read(folder)
+        with written_whole(folder) as written:
+            try:
+                self.model.save_pretrained(str(written))
+            finally:
+                settings.eos_token_id = stop_ids
+            self.tokenizer.save_pretrained(str(written))
+            let_others_read(written)
         self._saved.append(folder)
         while len(self._saved) > self.limit:
             remove_unless_kept(self._saved.pop(0))

@@ -72,6 +72,8 @@ _GRACE_S = 15.0
 # Settings of which the baseline knows one value only.
 _ALLOWED = (
     ("model.loader", "transformers", "loads models with Transformers; set it to transformers"),
+    ("generation.quantization", "none", "samples from weights as they are; set it to none"),
+    ("generation.kv_cache_dtype", "auto", "samples with a cache of the weights' precision; set it to auto"),
     ("lora.load_in_4bit", False, "does not quantise; set it to false"),
     ("grpo.warm_start_steps", 0, "has no warm start; set it to 0"),
     ("rollouts.max_turns", 1, "has one turn; set it to 1"),

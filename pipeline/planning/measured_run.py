@@ -99,12 +99,14 @@ class MeasuredRun:
 def read_run(folder: Path, *, last: int | None = None) -> MeasuredRun:
     """The run in ``folder``, or its ``last`` steps of those that tell what stages cost.
 
-    Raises ValueError where it holds none, or one with too few steps.
+    Raises ValueError where it holds none, one of the baseline, or one with too few steps.
     """
     file = folder / "config.yaml"
     if not file.is_file():
         what = "holds no config.yaml" if folder.is_dir() else no_folder(folder)
         raise ValueError(f"{folder} {what}; allowed: the folder of an earlier run")
+    if (folder / BASELINE_MARK).exists():
+        raise ValueError(f"{folder} is a run of train_code_grpo, whose stages take turns: nothing to compare")
     config, rows = load_finished(file), _steady_rows(folder)
     rows = rows if last is None else rows[-last:]
     hardware = _hardware_of(folder)
@@ -223,8 +225,6 @@ def find_bottleneck(folder: Path) -> Bottleneck:
     Raises ValueError, naming the file, for a folder without a run, for one of the baseline (whose stages take
     turns in one process), and for one with too few steps to say anything.
     """
-    if (folder / BASELINE_MARK).exists():
-        raise ValueError(f"{folder} is a run of train_code_grpo, whose stages take turns: nothing to compare")
     run, rows = read_run(folder), _steady_rows(folder)
     busy_s = {
         "generation": run.generation_s,

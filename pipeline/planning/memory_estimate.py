@@ -133,8 +133,15 @@ def _kv_cache_bytes(config: Config, shape: ModelShape) -> float:
     generation = config.generation
     if generation.engine == "vllm":
         return generation.kv_cache_gb * 1024**3
-    # Transformers keeps the keys and values of the sequences that it is writing, and a copy when it grows.
-    tokens = min(generation.max_num_seqs, config.completions_per_step) * config.max_sequence_length
+    # Transformers keeps the keys and values of the sequences that it is writing, and a copy when it grows: of
+    # one request, a group or the answers to a task of a measurement.
+    evaluation = config.evaluation
+    num_samples = max(evaluation.num_samples, evaluation.inloop_samples) if evaluation.enabled else 0
+    requests = (
+        (config.grpo.num_generations, config.max_sequence_length),
+        (num_samples, generation.max_prompt_length + evaluation.max_completion_length),
+    )
+    tokens = max(min(generation.max_num_seqs, num) * length for num, length in requests)
     return 2.0 * tokens * 2 * shape.layers * shape.kv_width * BYTES[generation.dtype]
 
 

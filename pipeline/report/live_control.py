@@ -121,9 +121,14 @@ class RunControl:
         if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
             raise ValueError("set: give a list of KEY=VALUE texts")
         lines = [line.strip() for line in lines if line.strip()]
-        if any(line.partition("=")[0].strip() == "output.dir" for line in lines):
-            raise ValueError("output.dir: runs that are started here go to the folder that is shown here")
         given = {name: str(wanted[name]).strip() for name in _FIELDS if str(wanted.get(name) or "").strip()}
+        keys = {line.partition("=")[0].strip() for line in lines}
+        if "output.dir" in keys:
+            raise ValueError("output.dir: runs that are started here go to the folder that is shown here")
+        if twice := sorted(keys & {"acceleration.mode", *(_FIELDS[name] for name in given)}):
+            raise ValueError(
+                f"{', '.join(twice)}: has a field of its own, which would win; leave the line out"
+            )
         flags: dict[str, object] = {_FIELDS[name]: text for name, text in given.items()}
         if "max_steps" in given:
             flags["training.max_steps"] = parse_value(given["max_steps"])

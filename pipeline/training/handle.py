@@ -134,8 +134,7 @@ class TrainerHandle:
         if self._is_fitted and not is_short:
             return None
         number, self._is_fitted = self._limit + is_short, False
-        # Several ranks may still be saving the last step.
-        limit = _FIT_LIMIT if len(self._ranks) == 1 else (_FIT_LIMIT[0] + self._save_limit[0], _FIT_LIMIT[1])
+        limit = self._after_a_save(_FIT_LIMIT)
         found: list[int] = await self._all("fit_memory", number, what="fit", limit=limit)
         words: list[str] = await self._all("adopt_limit", max(found), what="fit", limit=_FIT_LIMIT)
         is_new, self._limit, self._is_fitted = max(found) > self._limit, max(found), True
@@ -143,6 +142,10 @@ class TrainerHandle:
         self._num_oom_kills, self._is_short = num_kills, False
         cause = "a process lacked memory" if is_short else "to fit into memory"
         return f"micro-batches have {words[0]} ({cause})" if is_new else None
+
+    def _after_a_save(self, limit: tuple[float, str]) -> tuple[float, str]:
+        """``limit`` with the time of a save, which several ranks may still be at, before it."""
+        return limit if len(self._ranks) == 1 else (limit[0] + self._save_limit[0], limit[1])
 
     @property
     def layout(self) -> dict[str, int]:
@@ -159,9 +162,12 @@ class TrainerHandle:
             self._limit, self._is_fitted = limit, True
 
     async def accumulate(self, batch: TrainBatch) -> None:
-        """Add the gradient of an earlier part of a step, within ``runtime.train_step_timeout_s``."""
+        """Add the gradient of an earlier part of a step, within ``runtime.train_step_timeout_s``.
+
+        With several ranks that begins when the last step is saved.
+        """
         what = f"part {batch.part} of step {batch.step}"
-        await self._all("accumulate", batch, what=what, limit=self._step_limit)
+        await self._all("accumulate", batch, what=what, limit=self._after_a_save(self._step_limit))
 
     async def step(self, batch: TrainBatch) -> StepResult:
         """Train on ``batch``, a step or its last part, within ``runtime.train_step_timeout_s``."""

@@ -24,6 +24,8 @@ def nothing_runs(stages: Stages) -> Iterator[None]:
 # (field, value, what the one line must hold besides the file's name, the field and the value)
 WRONG_VALUES: list[tuple[Any, ...]] = [
     ("acceleration.refill.max_draws", 1, "a number > 1"),
+    ("generation.engine_kwargs", 5, "a mapping from text to any value"),
+    ("generation.engine_kwargs", None, "a mapping from text to any value"),
     ("grpo.num_generations", 1, "a whole number >= 2"),
     ("grpo.num_generations", 7, "a divisor of", "= 32"),
     ("grpo.num_generation", 8, "value 8", "did you mean grpo.num_generations?", "scale_rewards"),

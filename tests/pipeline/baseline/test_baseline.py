@@ -462,6 +462,11 @@ def runnable_config(folder: Path, **sections: Mapping[str, object]) -> Config:
     ("settings", "said"),
     [
         ({"evaluation": {"every_steps": 3}}, "evaluation.every_steps: value 3: the baseline measures before"),
+        (
+            {"generation": {"quantization": "auto"}},
+            "generation.quantization: value auto: the baseline samples",
+        ),
+        ({"generation": {"kv_cache_dtype": "fp8"}}, "generation.kv_cache_dtype: value fp8: the baseline sam"),
         ({"grpo": {"warm_start_steps": 2}}, "grpo.warm_start_steps: value 2: the baseline has no warm start"),
         ({"rollouts": {"max_turns": 2}}, "rollouts.max_turns: value 2: the baseline has one turn"),
         ({"runtime": {"trainer_ranks": 2}}, "runtime.trainer_ranks: value 2: the baseline trains in one"),

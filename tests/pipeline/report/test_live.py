@@ -318,6 +318,8 @@ def test_a_run_is_started_with_the_settings_of_the_form(
         ({"set": ["training.sed=3"]}, "training.sed"),
         ({"set": "training.seed=3"}, "give a list"),
         ({"set": ["output.dir=/tmp"]}, "output.dir"),
+        ({"set": ["acceleration.mode=aggressive"]}, "acceleration.mode: has a field of its own"),
+        ({"max_steps": "5", "set": ["training.max_steps=9"]}, "training.max_steps: has a field of its own"),
         ({"command": "rm"}, "command: not known here"),
         ({"run_name": "../x"}, "output.name"),
     ],

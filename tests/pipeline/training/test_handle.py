@@ -147,14 +147,18 @@ def test_a_model_that_cannot_be_loaded_is_said_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("num_ranks", "save", "fit"),
+    ("num_ranks", "save", "fit", "part_s"),
     [
-        (1, (607.0, "600 s and runtime.train_step_timeout_s"), (60.0, "fixed")),
-        (2, (607.0, "600 s and runtime.train_step_timeout_s"), (667.0, "fixed")),
+        (1, (607.0, "600 s and runtime.train_step_timeout_s"), (60.0, "fixed"), 7.0),
+        (2, (607.0, "600 s and runtime.train_step_timeout_s"), (667.0, "fixed"), 614.0),
     ],
 )
 def test_ranks_that_save_together_have_the_time_of_the_step_that_they_are_at(
-    num_ranks: int, save: tuple[float, str], fit: tuple[float, str], monkeypatch: pytest.MonkeyPatch
+    num_ranks: int,
+    save: tuple[float, str],
+    fit: tuple[float, str],
+    part_s: float,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     limits: dict[str, tuple[float, str]] = {}
 
@@ -167,17 +171,19 @@ def test_ranks_that_save_together_have_the_time_of_the_step_that_they_are_at(
     async def body() -> None:
         await trainer.save(Path("folder"), 1)
         await trainer.fit_memory()
+        await trainer.accumulate(BATCH)
 
     monkeypatch.setattr(TrainerHandle, "_wait", wait)
     runtime = {"train_step_timeout_s": 7.0, "trainer_ranks": num_ranks}
     trainer = TrainerHandle(make_config(runtime=runtime, training={"memory": "auto"}), "model", "cpu")
-    answers = {"save": "folder", "fit_memory": 1, "adopt_limit": "one row at a time"}
+    answers = {"save": "folder", "fit_memory": 1, "adopt_limit": "one row at a time", "accumulate": None}
     liars = [Liar(answers) for _ in range(num_ranks)]
     trainer._ranks = [*liars]
     asyncio.run(body())
     for liar in liars:
         liar.close()
-    assert limits == {"save of step 1": save, "fit": fit}
+    part = (part_s, "runtime.train_step_timeout_s")
+    assert limits == {"save of step 1": save, "fit": fit, f"part 0 of step {BATCH.step}": part}
 
 
 @pytest.mark.parametrize(
