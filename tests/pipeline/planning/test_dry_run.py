@@ -122,6 +122,20 @@ def test_an_update_of_all_weights_is_counted_with_its_largest_tensor() -> None:
     assert sum(parts.values()) == pytest.approx(80e9 * 0.22)
 
 
+def test_the_transformers_engine_holds_the_cache_of_one_request() -> None:
+    def cache_of(**sections: object) -> float:
+        config = Config.model_validate({"generation": {"engine": "transformers"}, **sections})
+        config = for_device(config, "cpu")
+        return engine_parts(config, shape_of(config.model), "cpu", None)["KV cache"]
+
+    short = {"num_samples": 1, "max_completion_length": 16}
+    group = cache_of(evaluation=short)
+    # Groups wait for each other; a measurement's answers may be longer, and more.
+    assert cache_of(evaluation=short, training={"gradient_accumulation_steps": 64}) == group
+    assert cache_of(evaluation={"num_samples": 16, "max_completion_length": 2048}) > 2 * group
+    assert cache_of(evaluation={**short, "enabled": False}) == group
+
+
 @pytest.mark.usefixtures("known_models")
 def test_what_a_card_costs_the_host_is_counted() -> None:
     """The optimiser on its way to a checkpoint, and pinned memory, which comes in powers of two."""
