@@ -57,6 +57,7 @@ MEASURED: Final[Mapping[str, Callable[[dict[str, Any]], str]]] = {
     "modes": modes.table,
     "baselines": modes.table,
     "modes_coder": modes.table,
+    "modes_second_epoch": modes.table,
     "step_limit": step_limit.table,
     "quality": quality.table,
     "coder": coder.table,
