@@ -92,14 +92,19 @@ def path_on_this_node(model: ModelConfig, path: str) -> str:
 
     A snapshot of the hub is the driver's also where the hub has a newer one. Raises as ``resolve_model``.
     """
-    folder = Path(path)
     # The folder of a download is there before its first file.
     with suppress(ValueError):
-        check_model(folder)
+        check_model(Path(path))
         return path
-    if folder.parent.name == "snapshots":
-        model = model.model_copy(update={"revision": folder.name})
+    if (commit := commit_of(path)) is not None:
+        model = model.model_copy(update={"revision": commit})
     return str(resolve_model(model))
+
+
+def commit_of(path: str | Path) -> str | None:
+    """The commit of the hub that the model's folder ``path`` is a snapshot of; None where it is none."""
+    folder = Path(path)
+    return folder.name if folder.parent.name == "snapshots" else None
 
 
 def with_commit(config: Config, path: str) -> Config:
@@ -107,10 +112,10 @@ def with_commit(config: Config, path: str) -> Config:
 
     A branch may have moved when the run is gone on with.
     """
-    model, folder = config.model, Path(path)
-    if folder.parent.name != "snapshots" or Path(model.name).expanduser().is_dir():
+    model, commit = config.model, commit_of(path)
+    if commit is None or Path(model.name).expanduser().is_dir():
         return config
-    return config.model_copy(update={"model": model.model_copy(update={"revision": folder.name})})
+    return config.model_copy(update={"model": model.model_copy(update={"revision": commit})})
 
 
 def local_folder(model: ModelConfig) -> Path | None:

@@ -241,8 +241,8 @@ def refuse_resume(run: Path, config: Config) -> list[str]:
 
 def with_commit_of(run: Path, config: Config) -> Config:
     """``config`` with the revision that the model of ``run`` was fetched at, where it names none."""
-    earlier = _earlier(run)
-    if config.model.revision is not None or config.model.name != earlier.get("model.name"):
+    earlier = _earlier(run) if config.model.revision is None else {}
+    if config.model.name != earlier.get("model.name"):
         return config
     revision = earlier["model.revision"]
     return config.model_copy(update={"model": config.model.model_copy(update={"revision": revision})})

@@ -35,6 +35,7 @@ from pipeline.models.files import (
     check_safetensors,
     weight_files,
 )
+from pipeline.models.find import commit_of
 from pipeline.models.loading import load_model, model_without_weights
 from pipeline.models.packaged import BUILT_IN
 
@@ -168,12 +169,12 @@ def adapter_config(model: PreTrainedModel, config: ModelConfig, path: Path | str
     settings = cast(dict[str, peft.LoraConfig], model.peft_config)[_ADAPTER]
     is_on_hub = config.name not in BUILT_IN and not Path(config.name).expanduser().is_dir()
     # The commit that was trained: a branch may have moved when the adapters are used.
-    is_commit = Path(path).parent.name == "snapshots"
+    revision = commit_of(path) or config.revision
     return {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
         "base_model_name_or_path": config.name if is_on_hub else str(Path(path).resolve()),
-        "revision": (Path(path).name if is_commit else config.revision) if is_on_hub else None,
+        "revision": revision if is_on_hub else None,
         "r": settings.r,
         "lora_alpha": settings.lora_alpha,
         "lora_dropout": 0.0,
