@@ -4,11 +4,11 @@
 
 Every run is the command that users type, with the settings that they get and the same number of steps, so of
 completions; one command measures each when its run is over, with the same tasks, samples and seed for all.
-The base model is measured once. Differences are to the baseline, paired by task: each side's pass rate of a
-task is its mean over the seeds. Their 95 % intervals are percentile bootstraps over tasks and seeds together
-(of each side's seeds apart: a seed does not make two trainers alike). Runs that benchmarks.modes left with
---keep are taken as they are; benchmarks.whole_runs.contest says how a contest is interrupted and gone on
-with.
+The base model is measured once. Differences are to the first of ``CONTENDERS`` that was run, paired by
+task: each side's pass rate of a task is its mean over the seeds. Their 95 % intervals are percentile
+bootstraps over tasks and seeds together (of each side's seeds apart: a seed does not make two trainers
+alike). Runs that benchmarks.modes left with --keep are taken as they are; benchmarks.whole_runs.contest says
+how a contest is interrupted and gone on with.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.modes import BASELINE, CONTENDERS, add_only_option, whole_run
+from benchmarks.modes import CONTENDERS, add_only_option, whole_run
 from benchmarks.report import percent, table_text
 from benchmarks.whole_runs import contest
 from benchmarks.whole_runs.training_run import checkpoints, pass_at_1
@@ -83,13 +83,10 @@ def _rates(seeds: Sequence[Counts], tasks: Sequence[str]) -> np.ndarray[Any, np.
 
 
 def compared(runs: contest.Runs) -> dict[str, dict[str, float]]:
-    """Each mode's difference to the baseline, where both were measured."""
+    """The difference of each contender that was run to the first of them: that one to itself is none."""
     tasks = {name: [run["tasks"] for run in contest.runs_of(runs, name).values()] for name in CONTENDERS}
-    return {
-        name: asdict(difference(tasks[BASELINE], own))
-        for name, own in tasks.items()
-        if name != BASELINE and own and tasks[BASELINE]
-    }
+    ran = [name for name, own in tasks.items() if own]
+    return {name: asdict(difference(tasks[ran[0]], tasks[name])) for name in ran[1:]}
 
 
 def table(result: Mapping[str, Any]) -> str:
@@ -105,13 +102,16 @@ def table(result: Mapping[str, Any]) -> str:
         each = ", ".join(f"{100 * rate:.1f}" for rate in rates)
         cells = [f"`{name}`", each, f"{100 * means[name]:.1f} %", "", ""]
         if name in differences:
+            against = next(iter(means.values()))
             cells[3] = percent(differences[name], "+")
-            cells[4] = f"{means[name] / means[BASELINE]:.2f}" if means[BASELINE] else ""
+            cells[4] = f"{means[name] / against:.2f}" if against else ""
         rows.append(cells)
-    head = ["", "pass@1 of each seed", "mean", "above the baseline (95 %)", "share of the baseline's"]
+    reference = next(iter(means), "the first")
+    head = ["", "pass@1 of each seed", "mean", f"above {reference} (95 %)", f"share of {reference}'s"]
+    before = percent(runs[contest.BASE]["pass_at_1"])
     above = (
-        f"{settings['model']}, {settings['steps']} steps; {settings['tasks']}, {settings['samples']} "
-        f"samples a task at temperature 1; before training {percent(runs[contest.BASE]['pass_at_1'])}."
+        f"{settings['model']}, {settings['steps']} steps; {settings['tasks']}, {settings['samples']} samples a "
+        f"task at temperature {settings.get('temperature', 1):g}; before training {before}."
     )
     return table_text(head, rows, above=above)
 

@@ -60,7 +60,7 @@ _DIGEST = "config_digest"
 # Of the file of --mbpp; None for the hub's, whose prompts are others.
 _MBPP_DIGEST = "mbpp_digest"
 # Settings that results of earlier versions do not have; these are gone on with.
-_OF_LATE = (_DIGEST, _MBPP_DIGEST, "curve")
+_OF_LATE = (_DIGEST, _MBPP_DIGEST, "curve", "temperature")
 Runs = Mapping[str, Any]
 
 
@@ -192,12 +192,13 @@ def hold(
 
 
 def pass_rates(model: str, given: argparse.Namespace, *, name: str) -> dict[str, list[int]]:
-    """[passed, judged] of every task at temperature 1, as training asks; measured once for each ``name``.
+    """[passed, judged] of every task at --temperature; measured once for each ``name``.
 
     ``model`` is a folder or a name; one that was trained anew is measured anew.
     """
     length = load_config(given.config, None, given.set).evaluation.max_completion_length
-    how = ("-n", str(given.samples), "--temperature", "1", "--max-completion-length", str(length))
+    asked_at = f"{given.temperature:g}"
+    how = ("-n", str(given.samples), "--temperature", asked_at, "--max-completion-length", str(length))
     file = f"{name}-{Path(given.tasks).stem}-{given.samples}-{given.seed}-{length}"
     return read_pass_rates(verdicts(model, given.tasks, (*how, "--seed", str(given.seed)), given, file=file))
 
@@ -334,6 +335,7 @@ def add_measured_options(parser: argparse.ArgumentParser, *, save_every: int = 1
     )
     parser.add_argument("--tasks", default="ladder-heldout", help="what is measured on (%(default)s)")
     parser.add_argument("--samples", type=positive, default=4, help="samples of a task (%(default)s)")
+    parser.add_argument("--temperature", type=float, default=1.0, help="of these samples (%(default)s)")
 
 
 def run_to_the_end(measure: Callable[[], dict[str, Any]], table: Callable[[dict[str, Any]], str]) -> int:

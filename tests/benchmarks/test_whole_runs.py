@@ -356,8 +356,24 @@ def test_quality_measures_each_run_once_and_stops_at_its_limit(
     assert len(trained) == 4 and len(calls) == 9
     assert quality.compared(result["runs"])["aggressive"]["mean"] == 0.0
     lines = quality.table(result).splitlines()
+    assert "samples a task at temperature 1; before" in lines[0]
+    assert "| above baseline (95 %) | share of baseline's |" in lines[2]
     assert lines[-2].startswith("| `baseline` | 50.0, 50.0 | 50.0 % |  |")
     assert lines[-1].endswith("| +0.0 % (+0.0 to +0.0) | 1.00 |")
+
+
+def test_quality_is_against_the_first_contender_that_was_run_and_at_the_temperature_that_is_asked(
+    tmp_path: Path, calls: list[list[str]]
+) -> None:
+    asked = ("--seeds", "0", "--steps", "2", "--temperature", "0.8")
+    order = ("--only", "aggressive", "baseline-vllm")
+    result = quality.measure(options(quality, tmp_path, *asked, *order))
+    measured = [call for call in calls if call[0] == "evaluate_humaneval"]
+    assert [call[call.index("--temperature") + 1] for call in measured] == ["0.8"] * 3
+    assert list(quality.compared(result["runs"])) == ["aggressive"]
+    lines = quality.table(result).splitlines()
+    assert "samples a task at temperature 0.8; before" in lines[0]
+    assert "| above baseline-vllm (95 %) |" in lines[2] and "`baseline-vllm`" in lines[-2]
 
 
 def test_quality_takes_the_runs_that_modes_kept(tmp_path: Path, calls: list[list[str]]) -> None:
