@@ -19,7 +19,8 @@ OTHERS := $(filter-out $(INSTALLED),$(wildcard $(VENV)/.installed-*))
 ifneq ($(wildcard $(VENV)),)
 $(shell test -x $(BIN)/python || rm -f $(VENV)/.installed-*)
 endif
-TRAIN_CONFIG := --config configs/$(if $(filter gpu,$(DEVICE)),gpu,quickstart).yaml
+# A run that is resumed has a file of its own.
+TRAIN_CONFIG := $(if $(filter --resume%,$(ARGS)),,--config configs/$(if $(filter gpu,$(DEVICE)),gpu,quickstart).yaml)
 
 .PHONY: help install train baseline coder evaluate lint test chaos clean
 
