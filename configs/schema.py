@@ -112,7 +112,7 @@ class ExecutionConfig(Section):
         default=2.0,
         description="CPU seconds of a run: all tests of a function, or one test of a whole program",
     )
-    max_memory: int = Field(default=512, ge=16, description="MiB per run, beyond the interpreter's own")
+    max_memory: int = Field(default=512, ge=16, le=2**20, description="MiB per run beyond the interpreter's")
     allow_network: bool = Field(default=False, description="must stay false: the sandbox has no network")
     allow_unsafe: bool = Field(
         default=False,

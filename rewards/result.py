@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from sandbox.result import Outcome
 
+_MAX_DETAIL = 300
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardResult:
@@ -45,3 +47,8 @@ def infra_error(detail: str, seconds: float) -> RewardResult:
         detail=detail,
         seconds=seconds,
     )
+
+
+def one_line(error: BaseException) -> str:
+    """The error's text as one line of bounded length, for a detail."""
+    return " ".join(str(error).split())[:_MAX_DETAIL]

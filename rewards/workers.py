@@ -24,7 +24,7 @@ from curriculum.task import Task
 from rewards.breaker import RewardsBrokenError
 from rewards.deadline import IN_FLIGHT_PER_WORKER, scoring_deadline_s
 from rewards.feedback import FeedbackError
-from rewards.result import RewardResult, infra_error
+from rewards.result import RewardResult, infra_error, one_line
 from rewards.worker import (
     CallCancelledError,
     Scored,
@@ -40,7 +40,6 @@ _logger = logging.getLogger(__name__)
 _MAX_DEATHS_PER_ITEM = 8
 _MAX_STARTS = 5
 _PAUSE_S = 0.5  # between them
-_MAX_DETAIL = 300
 
 
 class _Worker:
@@ -176,7 +175,9 @@ class WorkerGroup:
                 worker.link.cancel(score)
                 raise
             except WorkerLostError as error:
-                detail = f"reward worker {worker.index} died over {what} for {task.task_id}: {_short(error)}"
+                detail = (
+                    f"reward worker {worker.index} died over {what} for {task.task_id}: {one_line(error)}"
+                )
         detail = f"{_MAX_DEATHS_PER_ITEM} reward workers died with this item; the last: {detail}"
         return infra_error(detail, time.perf_counter() - start)
 
@@ -192,7 +193,7 @@ class WorkerGroup:
         errors = [error for one in done if (error := one.exception()) is not None]
         if errors:
             self.close()
-            raise RewardsBrokenError(f"a reward worker did not start: {_short(errors[0])}") from errors[0]
+            raise RewardsBrokenError(f"a reward worker did not start: {one_line(errors[0])}") from errors[0]
         if late:
             self.close()
             raise RewardsBrokenError(
@@ -201,6 +202,7 @@ class WorkerGroup:
             )
         for worker, one in zip(self._workers, asked, strict=True):
             worker.info = one.result()
+        self._configurations = {info.configuration for info in self.infos}
 
     async def _attempt(
         self, worker: _Worker, score: Future[Scored], task: Task, what: str
@@ -221,13 +223,13 @@ class WorkerGroup:
             detail = "nobody waits for it any more"
         except WorkerCallError as error:
             # A fault of the scorer, not of the answer; the worker itself is well.
-            detail = f"reward worker {worker.index} failed on {task.task_id}: {_short(error)}"
+            detail = f"reward worker {worker.index} failed on {task.task_id}: {one_line(error)}"
             _logger.warning("%s", detail)
         except TimeoutError:
             detail = f"reward worker {worker.index}: no {what} for {task.task_id} in {deadline_s:g} s"
             self._replace(worker, detail)
         except WorkerLostError as error:
-            self._replace(worker, f"reward worker {worker.index} died: {_short(error)}")
+            self._replace(worker, f"reward worker {worker.index} died: {one_line(error)}")
             raise
         finally:
             worker.num_in_flight -= 1
@@ -301,14 +303,17 @@ class WorkerGroup:
             try:
                 worker.link = self._start_worker(*self._sections)
                 future = asyncio.wrap_future(worker.link.call("describe"))
-                worker.info = await asyncio.wait_for(future, self._startup_timeout_s)
+                info = await asyncio.wait_for(future, self._startup_timeout_s)
+                if info.configuration not in self._configurations:
+                    raise WorkerLostError(f"its tools or its sandbox (level {info.level}) are not the run's")
             except TimeoutError:
                 reason = f"not up after {self._startup_timeout_s:g} s (runtime.startup_timeout_s)"
             # Of any kind: nobody reads this job's error, and a worker neither up nor given up is waited for.
             # What failed (a process, a thread) may be had again when others have ended.
             except Exception as error:
-                reason = _short(error)
+                reason = one_line(error)
             else:
+                worker.info = info
                 self._serve()
                 return
             if not self._is_closed:
@@ -341,8 +346,3 @@ class WorkerGroup:
         if not job.cancelled():
             # Marks the error as seen, for an attempt whose waiter has left.
             job.exception()
-
-
-def _short(error: BaseException) -> str:
-    """The error's text as one line of bounded length."""
-    return " ".join(str(error).split())[:_MAX_DETAIL]

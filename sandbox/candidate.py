@@ -10,6 +10,7 @@ one a call; their forms are in ``answer.py``.
 """
 
 from __future__ import annotations
+import __future__
 
 import contextlib
 import socket
@@ -23,6 +24,7 @@ from sandbox.cargo import unpack
 from sandbox.codec import encode
 from sandbox.wire import FrameReader, send_frame
 
+_FUTURE: Final[int] = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 _READY: Final = encode(("ready", None))
 
 
@@ -38,14 +40,13 @@ def serve(channel: socket.socket) -> None:
     sys.modules["solution"] = module
     try:
         # Compiling nothing is not free: its pages are copied too.
-        if prelude:
-            exec(compile(prelude, "<prelude>", "exec", dont_inherit=True), module.__dict__)
+        flags = run_prelude(prelude, module) if prelude else 0
     except BaseException as error:
         _fail(channel, reader, error_answer(error))
         return
     send_frame(channel, _READY)
     try:
-        exec(compile(solution, FILE_NAME, "exec", dont_inherit=True), module.__dict__)
+        exec(compile(solution, FILE_NAME, "exec", flags, dont_inherit=True), module.__dict__)
         function = _find(module.__dict__, entry_point)
     except _Missing:
         _fail(channel, reader, encode(("error", ((f"{entry_point[:60]} is not defined",), (), 0))))
@@ -61,6 +62,14 @@ def serve(channel: socket.socket) -> None:
             return
         args, kwargs, with_args = cast("tuple[tuple[object, ...], dict[str, object], bool]", unpack(frame))
         send_frame(channel, call_answer(function, args, kwargs, with_args=with_args))
+
+
+def run_prelude(prelude: str, module: types.ModuleType) -> int:
+    """Execute ``prelude`` in ``module``; the compiler's flags for what follows in the same file: those of the
+    prelude's ``from __future__`` imports."""
+    code = compile(prelude, "<prelude>", "exec", dont_inherit=True)
+    exec(code, module.__dict__)
+    return code.co_flags & _FUTURE
 
 
 def _find(namespace: Mapping[str, object], entry_point: str) -> Callable[..., object]:

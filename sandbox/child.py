@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from sandbox import candidate, jail, judge, program
+from sandbox.control import EXIT_FAILED
 
 STDIN, STDOUT, STDERR, CHANNEL, SECOND_CHANNEL = range(5)
 NUM_FDS: Final = 5
@@ -90,17 +91,17 @@ def run(calls: list[jail.SystemCall], act: Callable[[str], None], role: str) -> 
     """Confine this fresh child, then act the role; never returns.
 
     A child that cannot be confined ends before it has read a program: its owner tells that from the
-    frame that never came.
+    frame that never came, of a judge from the exit code.
     """
     try:
         os.closerange(NUM_FDS, _END_OF_FDS)
         for call in calls:
             if call.function(*call.arguments) != 0:
-                os._exit(1)
+                os._exit(EXIT_FAILED)
         gc.enable()
         act(role)
     except BaseException:
-        os._exit(1)
+        os._exit(EXIT_FAILED)
     os._exit(0)
 
 

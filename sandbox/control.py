@@ -15,6 +15,8 @@ from sandbox.result import Limits
 ROLES: Final = ("call", "judge", "stdio")
 # Who ended a child: itself, the owner, or a limit.
 REASONS: Final = ("", "stop", "cpu", "wall")
+# Of a child that could not be confined, or whose own machinery failed.
+EXIT_FAILED: Final = 72
 MAX_BYTES: Final = 1024
 MAX_FDS: Final = 3
 

@@ -7,6 +7,7 @@ SandboxError and is never a verdict. Does not retry and owns no process.
 
 from __future__ import annotations
 
+import signal
 import socket
 import time
 from dataclasses import replace
@@ -15,10 +16,10 @@ from typing import Final, cast
 from sandbox.answer import Answer, ForgedError, parse_answer
 from sandbox.cargo import pack
 from sandbox.codec import CodecError, decode, encode
-from sandbox.control import ChildReport
+from sandbox.control import EXIT_FAILED, ChildReport
 from sandbox.proxy import EXIT_CANDIDATE_FORGED, EXIT_CANDIDATE_GONE
 from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Outcome
-from sandbox.run import DYING_S, Failure, Run, printable
+from sandbox.run import DYING_S, FROM_OUTSIDE, Failure, Run, printable
 from sandbox.stdio import run_stdio
 from sandbox.wire import FrameError, FrameReader, frame, send_all, send_frame
 from sandbox.worker import SandboxError, Worker
@@ -231,4 +232,16 @@ class CheckRun(Run):
             return Outcome.VIOLATION, "not a result"
         if report.exit_code == EXIT_CANDIDATE_GONE:
             return Outcome.CRASH, "closed its channel"
-        raise SandboxError(f"the judge ended with code {report.exit_code}")
+        return self._own_end(report.exit_code)
+
+    def _own_end(self, exit_code: int) -> Failure:
+        """What it means that the judge ended by itself, as by the watchdog of a test program."""
+        if exit_code == EXIT_FAILED or -exit_code in FROM_OUTSIDE:
+            raise SandboxError(f"the judge ended with code {exit_code}")
+        how = signal.strsignal(-exit_code) if exit_code < 0 else f"exit code {exit_code}"
+        if not self._has_called:
+            raise ValueError(
+                f"check program of {self.request.entry_point!r} cannot run: it ended itself ({how}) "
+                "before it made a call"
+            )
+        return Outcome.WRONG, f"the check program ended itself: {how}"

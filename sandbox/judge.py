@@ -21,11 +21,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
 
 from sandbox import randomness
+from sandbox.candidate import run_prelude
 from sandbox.cargo import unpack
 from sandbox.codec import encode
 from sandbox.proxy import EXIT_CANDIDATE_FORGED, CandidateProxy
 from sandbox.tally import Tally
-from sandbox.unittests import TallyResult, load_suite
+from sandbox.unittests import TallyResult, leave_the_run_to_the_judge, load_suite
 from sandbox.wire import FrameReader, send_frame
 
 if TYPE_CHECKING:
@@ -47,9 +48,9 @@ def serve(control: socket.socket, candidate: socket.socket) -> None:
 
     module = types.ModuleType("check")
     try:
-        _load_prelude(module, prelude)
+        flags = _load_prelude(module, prelude)
         proxy.learn_exceptions(vars(module))
-        defined = _load(module, check_source, entry_point, call)
+        defined = _load(module, check_source, entry_point, call, flags)
     except BaseException as error:
         tally.finish("", error)
     else:
@@ -61,15 +62,19 @@ def serve(control: socket.socket, candidate: socket.socket) -> None:
     send_frame(control, encode(("verdict", verdict, detail, tally.num_passed, tally.num_tests)))
 
 
-def _load_prelude(module: types.ModuleType, prelude: str) -> None:
+def _load_prelude(module: types.ModuleType, prelude: str) -> int:
     # Dataclasses and unittest look a class's module up; unittest.main() looks for __main__.
     sys.modules["check"] = sys.modules["__main__"] = module
     sys.argv = ["check.py"]
-    exec(compile(prelude, "<prelude>", "exec", dont_inherit=True), module.__dict__)
+    return run_prelude(prelude, module)
 
 
 def _load(
-    module: types.ModuleType, check_source: str, entry_point: str, call: Callable[..., object]
+    module: types.ModuleType,
+    check_source: str,
+    entry_point: str,
+    call: Callable[..., object],
+    flags: int,
 ) -> Mapping[str, object]:
     """Execute the program's top level and return the names that it defined itself."""
     solution = types.ModuleType("solution")
@@ -81,8 +86,10 @@ def _load(
     setattr(module, name, stand_in)
     module.__dict__.setdefault("candidate", call)
     before = dict(vars(module))
+    if "unittest" in check_source and "main" in check_source:
+        leave_the_run_to_the_judge()
     try:
-        exec(compile(check_source, "<check>", "exec", dont_inherit=True), module.__dict__)
+        exec(compile(check_source, "<check>", "exec", flags, dont_inherit=True), module.__dict__)
     except SystemExit as end:
         # The program's own: the candidate's exits never arrive as one.
         if end.code:

@@ -134,6 +134,8 @@ def _build(
     nobody = (
         "user" not in without and os.geteuid() == 0 and _works(lambda: jail.become_nobody(_STANDARD_LIBRARY))
     )
+    if nobody:
+        _check_readable(extra)
     counted = separate and (not nobody or _works(lambda: jail.unshare_user(proc)))
     os.close(proc)
     # After the last change of user, which would undo these.
@@ -162,6 +164,16 @@ def _build(
         base_bytes=base_bytes,
     )
     return prepared, network
+
+
+def _check_readable(packages: list[str]) -> None:
+    """Raises PermissionError for one of which programs could import only what is loaded already."""
+    for path in packages:
+        if not os.access(path, os.R_OK | os.X_OK if os.path.isdir(path) else os.R_OK):
+            raise PermissionError(
+                f"{path} (of execution.modules, --module) cannot be read without the rights of root, which "
+                "programs do not have: open it and the folders above it to all (chmod o+rX)"
+            )
 
 
 def _hide_host(workdir: str, extra: list[str]) -> None:

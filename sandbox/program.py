@@ -3,16 +3,14 @@
 Runs inside the jailed child, together with the model's code; knows no expected output. Its stdin
 and stdout are files that the owner made; what it printed is judged there, after its death.
 
-One frame in: the source. One frame out, only where the program did not end well: the exception's
-type and the line of the program, for the detail. The exit code is the program's own (1 after an
+One frame in: the source. Frames out: that it is ready for it; and where the program did not end well the
+exception's type and the line of the program, for the detail. The exit code is the program's own (1 after an
 exception), as under python.
 """
 
 from __future__ import annotations
 
-import _sitebuiltins
 import atexit
-import builtins
 import contextlib
 import gc
 import io
@@ -37,14 +35,12 @@ _MANY: Final = 50_000
 
 def serve(channel: socket.socket) -> NoReturn:
     """Run the program and exit with its code."""
+    send_frame(channel, encode(("ready", None)))
     source = cast("str", unpack(FrameReader(channel).receive()))
     sys.argv = ["solution.py"]
     # Nothing else holds it, so that the program's objects end when it is let go (``_end_objects``).
     sys.modules["__main__"] = types.ModuleType("__main__")
     sys.modules["__main__"].__file__ = sys.argv[0]
-    # The site module, which zygotes run without, gives programs these two.
-    for name in ("exit", "quit"):
-        setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
     try:
         code = 0
         exec(compile(source, FILE_NAME, "exec", dont_inherit=True), sys.modules["__main__"].__dict__)

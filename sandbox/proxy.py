@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import builtins
 import os
+import signal
 import socket
 import threading
 from collections.abc import Mapping
@@ -22,6 +23,9 @@ from sandbox.wire import FrameError, FrameReader, send_frame
 
 EXIT_CANDIDATE_GONE: Final = 70
 EXIT_CANDIDATE_FORGED: Final = 71
+# A test program's own time limits: a handler that raised between call and answer would leave the answer
+# to the next call.
+_TIMERS: Final = frozenset({signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF})
 
 # (verdict, detail): "wrong", "exception", "oom" or "broken".
 Fault = tuple[str, str]
@@ -110,8 +114,13 @@ class CandidateProxy:
         try:
             # Threads of a test program take turns: the channel carries one call at a time.
             with self._lock:
-                send_frame(self._channel, frame)
-                answer = decode(self._reader.receive())
+                try:
+                    signal.pthread_sigmask(signal.SIG_BLOCK, _TIMERS)
+                    send_frame(self._channel, frame)
+                    received = self._reader.receive()
+                finally:
+                    signal.pthread_sigmask(signal.SIG_UNBLOCK, _TIMERS)
+            answer = decode(received)
             parsed = parse_answer(answer, with_args=self._copy_back)
         except EOFError:
             os._exit(EXIT_CANDIDATE_GONE)

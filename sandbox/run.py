@@ -26,7 +26,7 @@ _GRACE_S: Final = 5.0
 # A child whose channel closed is given this long to finish dying, for its exit code's sake.
 DYING_S: Final = 0.2
 # What ends a process from outside, and no fault of its own raises.
-_FROM_OUTSIDE: Final = frozenset(
+FROM_OUTSIDE: Final = frozenset(
     {
         signal.SIGKILL,
         signal.SIGTERM,
@@ -158,7 +158,7 @@ class Run:
             return Outcome.CRASH, f"{self.place}exited with code {exit_code}"
         if -exit_code == signal.SIGSYS:
             return Outcome.VIOLATION, f"{self.place}forbidden system call"
-        if -exit_code in _FROM_OUTSIDE and self.worker.level != "L0":
+        if -exit_code in FROM_OUTSIDE and self.worker.level != "L0":
             # A system-call filter kept it from sending this itself: the host killed it, most likely short of
             # memory, or whoever ends this process with all that belongs to it.
             raise SandboxError(f"a child was killed from outside ({signal.strsignal(-exit_code)})")

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from sandbox.answer import is_line, with_line
+from sandbox.answer import ForgedError, is_line, parse_answer, with_line
 from sandbox.cargo import pack
 from sandbox.codec import CodecError, decode
 from sandbox.control import ChildReport
 from sandbox.result import NOT_COMPILED, ExecutionRequest, ExecutionResult, Outcome, StdioTest
 from sandbox.run import Failure, Run, printable
 from sandbox.wire import FrameError, send_frame
-from sandbox.worker import Worker
+from sandbox.worker import SandboxError, Worker
 
 # A program that ran into one of these does so on most inputs: the others would only cost time.
 _HOPELESS: Final = frozenset({Outcome.TIMEOUT_CPU, Outcome.TIMEOUT_WALL, Outcome.OOM, Outcome.VIOLATION})
@@ -73,8 +73,21 @@ class StdioRun(Run):
             with contextlib.suppress(EOFError):
                 send_frame(self.candidate, pack(self.request.solution), deadline=self.deadline)
             report = self.worker.finish_run(self.limits.wall_cap_s)[0]
+            if not self._has_begun():
+                raise SandboxError("a child ended before it could read the program")
             failure = self.excess(report) or self._end(report) or self._compare(stdout, test)
         return _Attempt(failure=failure, report=report, wall_s=time.monotonic() - self.started)
+
+    def _has_begun(self) -> bool:
+        """Whether the dead child said that it was confined, which it did before it had a program."""
+        try:
+            return parse_answer(self._left()).kind == "ready"
+        except (EOFError, TimeoutError, FrameError, CodecError, ForgedError):
+            return False
+
+    def _left(self) -> object:
+        """The next value that the dead child left on its channel. Raises as ``receive`` does."""
+        return decode(self.reader.receive(deadline=time.monotonic()))
 
     def _end(self, report: ChildReport) -> Failure | None:
         """None for a program that ended well, whatever way it took."""
@@ -91,7 +104,7 @@ class StdioRun(Run):
     def _exception(self) -> tuple[str, int]:
         """Type and line that the program's end left on the channel; its word, good for the detail only."""
         try:
-            left = decode(self.reader.receive(deadline=time.monotonic()))
+            left = self._left()
         except (EOFError, TimeoutError, FrameError, CodecError):
             return "", 0
         if isinstance(left, tuple) and len(left) == 2 and is_line(left[1]):

@@ -12,6 +12,8 @@ The messages are in ``control.py``. Roles and their descriptors: ``call`` (the c
 
 from __future__ import annotations
 
+import _sitebuiltins
+import builtins
 import contextlib
 import fcntl
 import gc
@@ -22,6 +24,7 @@ import signal
 import socket
 import time
 from dataclasses import dataclass
+from typing import Final
 
 from sandbox import child, control, randomness
 from sandbox.control import ChildReport
@@ -29,6 +32,9 @@ from sandbox.jail import SystemCall
 from sandbox.launcher import Launcher
 from sandbox.result import Limits
 from sandbox.warmup import warm_up
+
+# No busy host lets a process wait so long for a core: it was stopped.
+_PAUSED_S: Final = 0.5
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,6 +70,9 @@ class Zygote:
 
     def serve(self) -> None:
         """Serve runs until the owner hangs up."""
+        # The site module, which zygotes run without, gives programs these two.
+        for name in ("exit", "quit"):
+            setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
         warm_up()
         # Any text but a test source.
         randomness.seed("")
@@ -165,7 +174,8 @@ def _watch(owner: socket.socket, children: list[_Child], limits: Limits, launche
 
     CPU time grows no faster than wall time but for threads outside the interpreter lock, so sleeping
     for the unused rest of it is enough; RLIMIT_CPU, far above, backs this up. At the wall limit the time
-    in which the children were ready but had no core is given back, up to the cap.
+    in which the children were ready but had no core is given back, up to the cap; so is that in which this
+    process and its children were stopped (a container that was paused).
     """
     started = time.monotonic()
     wall_s = limits.wall_s
@@ -194,7 +204,12 @@ def _watch(owner: socket.socket, children: list[_Child], limits: Limits, launche
             if unused_s <= 0:
                 _end(one, "cpu")
             left_s = min(left_s, max(unused_s, 0.001))
-        for fd, _ in poll.poll(None if left_s == math.inf else math.ceil(left_s * 1000)):
+        asleep = time.monotonic()
+        events = poll.poll(None if left_s == math.inf else math.ceil(left_s * 1000))
+        overslept_s = time.monotonic() - asleep - left_s
+        if overslept_s > _PAUSED_S:
+            started += overslept_s
+        for fd, _ in events:
             if fd == owner.fileno():
                 message = owner.recv(control.MAX_BYTES)
                 if not message:

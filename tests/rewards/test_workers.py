@@ -28,11 +28,12 @@ class HeldLink:
     def __init__(self) -> None:
         self.scores: list[Future[Any]] = []
         self.cancelled: list[Future[Any]] = []
+        self.info = WorkerInfo(level="L3", configuration=("L3", "ruff 1"), pid=os.getpid())
 
     def call(self, method: str, *arguments: object) -> Future[Any]:
         answer: Future[Any] = Future()
         if method == "describe":
-            answer.set_result(WorkerInfo(level="L3", configuration=(), pid=os.getpid()))
+            answer.set_result(self.info)
         else:
             self.scores.append(answer)
         return answer
@@ -135,3 +136,37 @@ def test_a_worker_for_which_there_is_no_process_just_now_is_started_later(
         assert pool.metrics()["rewards/worker_restarts"] == 1
     finally:
         pool.close()
+
+
+def test_a_worker_with_another_sandbox_or_other_tools_takes_nobodys_place(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("rewards.workers._PAUSE_S", 0.01)
+    links: list[HeldLink] = []
+
+    def start(*_: object) -> HeldLink:
+        links.append(HeldLink())
+        # The second comes up on a host that has no namespaces left.
+        if len(links) == 2:
+            links[-1].info = WorkerInfo(level="L2", configuration=("L2", "ruff 1"), pid=os.getpid())
+        return links[-1]
+
+    group = WorkerGroup(
+        *(RewardsConfig(), ExecutionConfig(), 1), start_worker=start, timeout_s=30.0, startup_timeout_s=10.0
+    )
+
+    async def lose_the_first() -> RewardResult:
+        job = asyncio.create_task(group.score(TASK, "text"))
+        while not links[0].scores:
+            await asyncio.sleep(0)
+        links[0].kill()
+        while len(links) < 3 or not links[2].scores:
+            await asyncio.sleep(0.01)
+        links[2].scores[0].set_result(Scored(result=GOOD, num_sandbox_failures=0))
+        return await job
+
+    assert asyncio.run(asyncio.wait_for(lose_the_first(), 20)) == GOOD
+    assert not links[1].scores
+    assert "its tools or its sandbox (level L2) are not the run's" in caplog.text
+    assert [info.level for info in group.infos] == ["L3"]
+    group.close()

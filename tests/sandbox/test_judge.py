@@ -214,6 +214,75 @@ def test_a_program_that_fails_before_any_call_is_the_users_error(pool: SandboxPo
         _judge(pool, _GOOD, check)
 
 
+def test_unittest_main_leaves_each_case_its_own_verdict(pool: SandboxPool) -> None:
+    check = _UNITTEST.replace('if __name__ == "__main__":\n    unittest.main()', "unittest.main()")
+    assert check != _UNITTEST
+    assert _counts(_judge(pool, _GOOD, check)) == (Outcome.PASS, 3, 3)
+    partly = "def f(x):\n    return x + 1 if x > 0 else 0\n"
+    for text in (check, check.replace("unittest.main()", "from unittest import main\nmain(argv=['x'])")):
+        assert _counts(_judge(pool, partly, text)) == (Outcome.WRONG, 2, 3)
+    # One that wants its result runs it.
+    own = check.replace("unittest.main()", "assert unittest.main(exit=False).result.wasSuccessful()")
+    assert _counts(_judge(pool, _GOOD, own)) == (Outcome.PASS, 3, 3)
+    assert _judge(pool, partly, own).outcome is Outcome.WRONG
+
+
+@pytest.mark.parametrize(
+    ("watchdog", "how"),
+    [
+        ("import signal\nsignal.setitimer(signal.ITIMER_REAL, 0.2)\n", "Alarm clock"),
+        ("import faulthandler\nfaulthandler.dump_traceback_later(0.2, exit=True)\n", "exit code 1"),
+        ("import os, threading\nthreading.Timer(0.2, lambda: os._exit(3)).start()\n", "exit code 3"),
+    ],
+)
+def test_a_watchdog_of_the_test_program_is_a_verdict_on_who_was_too_slow(
+    pool: SandboxPool, watchdog: str, how: str
+) -> None:
+    check = watchdog + "assert f(1) == 2\n"
+    result = _judge(pool, "import time\ndef f(x):\n    time.sleep(1)\n    return x + 1\n", check)
+    assert (*_counts(result), result.detail) == (
+        Outcome.WRONG,
+        0,
+        1,
+        f"the check program ended itself: {how}",
+    )
+    with pytest.raises(ValueError, match=f"it ended itself .{how}. before it made a call"):
+        _judge(pool, _GOOD, watchdog + "import time\ntime.sleep(1)\nassert f(1) == 2\n")
+
+
+def test_a_time_limit_of_the_test_program_leaves_no_answer_to_the_next_call(pool: SandboxPool) -> None:
+    limit = (
+        "import signal\n"
+        "def late(*_): raise TimeoutError\n"
+        "signal.signal(signal.SIGALRM, late)\n"
+        "def limited(x):\n"
+        "    signal.setitimer(signal.ITIMER_REAL, 0.2)\n"
+        "    try: return f(x)\n"
+        "    finally: signal.setitimer(signal.ITIMER_REAL, 0)\n"
+    )
+    check = limit + "".join(f"def test_{x}(): assert limited({x}) == {x} + 1\n" for x in range(4))
+    slow = "import time\ndef f(x):\n    time.sleep(0.5 if x == 0 else 0)\n    return x + 1\n"
+    assert _counts(_judge(pool, slow, check)) == (Outcome.WRONG, 3, 4)
+    assert _counts(_judge(pool, _GOOD, check)) == (Outcome.PASS, 4, 4)
+
+
+def test_exit_and_quit_are_there_as_under_python(pool: SandboxPool) -> None:
+    assert _judge(pool, _GOOD, "assert f(1) == 2\nexit(0)\n").outcome is Outcome.PASS
+    result = _judge(pool, "def f(x): quit()\n", "assert f(1) == 2\n")
+    assert (result.outcome, result.detail) == (Outcome.EXCEPTION, "call 0: SystemExit, line 1")
+
+
+def test_a_preludes_future_imports_hold_for_what_follows_it(pool: SandboxPool) -> None:
+    prelude = "from __future__ import annotations\n"
+    solution = "def f(x: Later): return x + 1\nclass Later: pass\n"
+    check = "def g(x: Later): pass\nassert g.__annotations__ == {'x': 'Later'}\nassert f(1) == 2\n"
+    assert _judge(pool, solution, check, prelude=prelude).outcome is Outcome.PASS
+    assert _judge(pool, solution, "assert f(1) == 2\n").detail == "load: NameError, line 1"
+    call = (CallTest(args=(1,), expected=2),)
+    request = ExecutionRequest(solution=solution, entry_point="f", call_tests=call, prelude=prelude)
+    assert pool.run(request).outcome is Outcome.PASS
+
+
 def test_neither_solution_nor_check_inherits_the_sandboxs_future_imports(pool: SandboxPool) -> None:
     check = "def g(x: int): pass\nassert g.__annotations__ == {'x': int}\nassert f(1) == 2\n"
     assert _judge(pool, _GOOD, check).outcome is Outcome.PASS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import fields
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.canary import Walls
+from sandbox.main import _check_readable
 from sandbox.pool import SandboxPool
 from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Outcome
 from sandbox.worker import SandboxError
@@ -130,6 +132,28 @@ def test_numpys_draws_are_the_same_each_time_and_not_those_of_the_check() -> Non
             values.add(pool.run(call).values)
             assert pool.run(judged).outcome is Outcome.WRONG
     assert len(values) == 1
+
+
+def test_a_package_that_programs_could_import_in_part_only_is_refused(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir(mode=0o755)
+    _check_readable([str(package)])
+    package.chmod(0)
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            if os.geteuid() == 0:
+                os.setresuid(65534, 65534, 65534)
+            _check_readable([str(package)])
+        except PermissionError as error:
+            os.write(writer, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with open(reader, encoding="utf-8") as said:
+        assert said.read().startswith(f"{package} (of execution.modules, --module) cannot be read")
+    os.waitpid(pid, 0)
 
 
 def test_a_module_that_is_not_installed_is_named() -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shlex
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -18,7 +21,7 @@ from sandbox.codec import CodecError, decode, encode
 from sandbox.execution import CallRun, CheckRun
 from sandbox.launcher import _ANSWER, _QUESTION, Launcher
 from sandbox.pool import SandboxPool
-from sandbox.result import CallTest, ExecutionRequest, Limits, Outcome, StdioTest
+from sandbox.result import CallTest, ExecutionRequest, ExecutionResult, Limits, Outcome, StdioTest
 from sandbox.run import Failure
 from sandbox.worker import SandboxError, Worker
 from tests.processes import descendants, num_descriptors
@@ -127,6 +130,50 @@ def test_a_child_that_the_host_ends_is_no_crash_of_its_program(number: signal.Si
         killer.join()
     assert result.outcome is Outcome.INFRA_ERROR
     assert result.detail == f"a child was killed from outside ({signal.strsignal(number)})"
+
+
+def test_a_program_that_could_not_be_confined_has_no_verdict(tmp_path: Path) -> None:
+    (tmp_path / "solution.py").write_text("print(int(input()) + 1)", encoding="utf-8")
+    (tmp_path / "tests.json").write_text('[{"stdin": "1", "expected_stdout": "2"}]', encoding="utf-8")
+    command = [sys.executable, "-m", "sandbox", "run", "--solution", str(tmp_path / "solution.py")]
+
+    def run(prefix: str) -> subprocess.CompletedProcess[str]:
+        words = shlex.join([*command, "--tests", str(tmp_path / "tests.json")])
+        return subprocess.run(
+            ["/bin/sh", "-c", f"{prefix}exec {words}"], capture_output=True, text=True, timeout=60
+        )
+
+    assert run("").stdout.startswith("pass\n")
+    # Files of 64 KiB at most, where a program may write 1 MiB: no child may raise its own limit to that.
+    low = run("ulimit -f 64; ")
+    assert low.stdout.startswith("infra_error (a child ended before it could read the program)\n")
+    assert low.returncode == 3
+
+
+def test_what_a_paused_container_stood_still_is_no_time_of_its_programs() -> None:
+    test = StdioTest(stdin="", expected_stdout="1")
+    request = ExecutionRequest(
+        solution="import time\ntime.sleep(1)\nprint(1)",
+        entry_point="",
+        stdio_tests=(test,),
+        limits=Limits(cpu_s=1.0, wall_s=2.0, wall_cap_s=2.0),
+    )
+    with SandboxPool(max_infra_retries=0) as pool:
+        processes = {pool.worker_pids[0], *descendants(pool.worker_pids[0])}
+        results: list[ExecutionResult] = []
+        runner = threading.Thread(target=lambda: results.append(pool.run(request)))
+        runner.start()
+        deadline = time.monotonic() + 20.0
+        while not (children := descendants(pool.worker_pids[0]) - processes):
+            assert time.monotonic() < deadline
+        stopped = [*processes, *children]
+        for one in stopped:
+            os.kill(one, signal.SIGSTOP)
+        time.sleep(3.0)
+        for one in stopped:
+            os.kill(one, signal.SIGCONT)
+        runner.join()
+    assert results[0].outcome is Outcome.PASS
 
 
 def test_an_answer_to_an_earlier_question_is_not_taken_for_this_ones() -> None:
