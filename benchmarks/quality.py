@@ -110,8 +110,8 @@ def table(result: Mapping[str, Any]) -> str:
     head = ["", "pass@1 of each seed", "mean", f"above {reference} (95 %)", f"share of {reference}'s"]
     before = percent(runs[contest.BASE]["pass_at_1"])
     above = (
-        f"{settings['model']}, {settings['steps']} steps; {settings['tasks']}, {settings['samples']} samples a "
-        f"task at temperature {settings.get('temperature', 1):g}; before training {before}."
+        f"{settings['model']}, {settings['steps']} steps; {settings['tasks']}, {settings['samples']} "
+        f"samples a task at temperature {settings.get('temperature', 1):g}; before training {before}."
     )
     return table_text(head, rows, above=above)
 

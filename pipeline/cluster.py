@@ -79,8 +79,9 @@ def start_ray(address: str | None = None) -> None:
         _refuse_silence(address)
         try:
             _init(address, None)
-        except ConnectionError as error:
-            raise StageError(f"no Ray cluster answers at {address} (cluster.address): {error}") from error
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            # Also of other versions than the cluster's, and of a port that is not its GCS's.
+            raise StageError(f"cannot join the Ray at {address} (cluster.address): {error}") from error
         return
     fault: Exception | None = None
     for _ in range(_MAX_STARTS):

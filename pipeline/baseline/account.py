@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from peft import PeftModel
 from transformers import (
@@ -42,6 +43,9 @@ from rewards.result import RewardResult
 from rewards.scorer import Scorer
 from rewards.trl import TrlCompletion, completion_text, score_completions, trl_rewards
 
+if TYPE_CHECKING:
+    from trl import GRPOTrainer
+
 # TRL's name -> ours. Its "kl" is the one to the reference, ours to the behaviour policy, so it is not here.
 _METRIC_NAMES = {
     "loss": "train/loss",
@@ -53,14 +57,12 @@ _METRIC_NAMES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ScoredBatch:
-    """A step's groups as they went to the trainer, and what they cost; ``scored_s`` is on the clock."""
+    """A step's groups as they went to the trainer, and what their scores cost."""
 
     step: int
     groups: tuple[RolloutGroup, ...]
     num_tokens: int
-    generation_s: float
     rewards_s: float
-    scored_s: float
 
 
 @dataclass(eq=False, kw_only=True)
@@ -90,6 +92,30 @@ class BaselineAccount(TrainerCallback):
         self._batch: _ScoredBatch | None = None
         self._breaker = CircuitBreaker()
         self._rate: StepRate | None = None
+        self._took_s: dict[str, float] = {}
+
+    def watch(self, trainer: GRPOTrainer) -> None:
+        """Time what ``trainer`` does before it scores: generation, and new weights on their way to its vLLM.
+
+        Between generation and scoring TRL computes log-probabilities of the policy (with vLLM) and of the
+        reference (with ``grpo.beta``): these are forward passes of training, as in the main job.
+        """
+        trainer._generate = self.timed("generation", trainer._generate)
+        if trainer.use_vllm:
+            vllm = trainer.vllm_generation
+            vllm.sync_weights = self.timed("weights", vllm.sync_weights)
+
+    def timed(self, what: str, act: Callable[..., Any]) -> Callable[..., Any]:
+        """``act``, whose seconds count as the step's for ``what``."""
+
+        def act_timed(*args: object, **kwargs: object) -> Any:
+            began = time.perf_counter()
+            try:
+                return act(*args, **kwargs)
+            finally:
+                self._took_s[what] = self._took_s.get(what, 0.0) + time.perf_counter() - began
+
+        return act_timed
 
     def code_reward(
         self,
@@ -124,9 +150,7 @@ class BaselineAccount(TrainerCallback):
             step=step,
             groups=groups,
             num_tokens=sum(len(ids) for ids in completion_ids),
-            generation_s=generated_s - self._begun_s,
             rewards_s=rewards_s,
-            scored_s=time.perf_counter(),
         )
         return trl_rewards(results)
 
@@ -142,6 +166,7 @@ class BaselineAccount(TrainerCallback):
         """Start the step's clock; generation and scoring are inside the step."""
         self.progress.activity(f"step {state.global_step + 1}: generating")
         self._begun_s = time.perf_counter()
+        self._took_s = {}
         self._rate = self._rate or StepRate()
 
     def on_step_end(
@@ -214,16 +239,21 @@ class BaselineAccount(TrainerCallback):
 
     def _account(self, batch: _ScoredBatch, logs: Mapping[str, float | None]) -> None:
         trained = make_batch(batch.step, batch.groups, self.config.grpo)
-        train_s, step_s = self._ended_s - batch.scored_s, self._ended_s - self._begun_s
+        step_s = self._ended_s - self._begun_s
+        # TRL's vLLM takes new weights where it begins to generate.
+        update_s = self._took_s.get("weights", 0.0)
+        generation_s = self._took_s["generation"] - update_s
+        train_s = step_s - generation_s - update_s - batch.rewards_s
         metrics = {
             **batch_metrics(batch.step, batch.groups, self.config),
             **rename_metrics(logs),
-            "generation/seconds": batch.generation_s,
+            "generation/seconds": generation_s,
             "generation/tokens": float(batch.num_tokens),
-            "generation/tokens_per_s": batch.num_tokens / batch.generation_s,
+            "generation/tokens_per_s": batch.num_tokens / generation_s,
             "rewards/seconds": batch.rewards_s,
             "rewards/seconds_mean": batch.rewards_s / self.config.completions_per_step,
             "rewards/cache_hit_rate": 0.0,
+            "weights/update_s": update_s,
             "train/seconds": train_s,
             "train/tokens": float(trained.num_tokens),
             "train/tokens_per_s": trained.num_tokens / train_s,

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from peft import PeftModel, get_peft_model
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback
+from transformers.utils.import_utils import is_torch_tf32_available
 from trl import GRPOConfig, GRPOTrainer
 from trl.generation.vllm_generation import VLLMGeneration
 from trl.trainer.utils import selective_log_softmax_and_entropy
@@ -42,10 +43,10 @@ from rewards.scorer import Scorer
 from sandbox.pool import SandboxPool
 
 # All other settings of training and grpo are TRL's by name. The generator's correction has another name there
-# and is for vLLM alone; compilation, TF32, attention, and what adapts to the memory are left to TRL.
+# and is for vLLM alone; attention and what adapts to the memory are left to TRL.
 _NOT_TRLS = {
     *("importance_sampling_mode", "importance_sampling_cap", "mismatch_kl_warning", "warm_start_steps"),
-    *("lr_scheduler_type", "torch_compile", "tf32", "memory", "activation_offloading"),
+    *("lr_scheduler_type", "tf32", "memory", "activation_offloading"),
 }
 
 
@@ -116,6 +117,7 @@ def _trainer(
         processing_class=tokenizer,
         callbacks=[account, checkpoints],
     )
+    account.watch(trainer)
     if not job.is_verbose:
         trainer.remove_callback(PrinterCallback)
     return trainer
@@ -161,6 +163,9 @@ def trl_config(config: Config, output_dir: Path, device: str) -> GRPOConfig:
     if training.optim == "adamw_torch":
         # Fused, as ours is.
         settings["optim"] = "adamw_torch_fused"
+    if device == "cuda":
+        # Transformers refuses it of a card that has none; ours does without there.
+        settings["tf32"] = training.tf32 and is_torch_tf32_available()
     if baseline_engine(config, device) == "vllm":
         settings |= _vllm_settings(config, device)
     return GRPOConfig(

@@ -238,7 +238,10 @@ class WeightClient:
 
     def _connected(self, address: str, timeout_s: float) -> TCPStore:
         if self._store is None or address != self._address:
-            # A trainer that was started again listens elsewhere.
+            # A trainer that was started again listens elsewhere, and nobody is in the old one's group.
+            if self._group is not None:
+                self._group.abort()
+            self._group = None
             self._store = store_at(address, timeout_s)
-            self._address, self._group = address, None
+            self._address = address
         return self._store

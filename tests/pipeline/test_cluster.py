@@ -297,6 +297,15 @@ def test_a_cluster_that_does_not_answer_is_named_at_once() -> None:
             start_ray(address)
 
 
+def test_a_cluster_that_cannot_be_joined_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("Version mismatch: The cluster was started with: Ray: 2.49.0")
+
+    monkeypatch.setattr("pipeline.cluster._init", refuse)
+    with pytest.raises(StageError, match=r"the Ray at auto \(cluster.address\): Version mismatch"):
+        start_ray("auto")
+
+
 def test_another_update_of_the_same_version_is_read_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -82,6 +83,7 @@ print(json.dumps([before, distance()]))
 # The answer is prefilled and an untrained model adds a comment: it compiles unless it has a line break.
 PREFILL = "```python\ndef add(a, b):\n    return a + b\n#"
 END = 7
+GENERATION_S, BEFORE_SCORES_S = 0.05, 0.1
 
 
 def small_config(folder: Path, **sections: Mapping[str, object]) -> Config:
@@ -137,6 +139,9 @@ def account_for(
             account.on_step_begin(None, state, None)  # type: ignore[arg-type]
             names = [TASKS[0].task_id] * 4 + [TASKS[1].task_id] * 4
             token_ids = [[3, 4, END] if index % 2 else [3] * 12 for index in range(8)]
+            account.timed("generation", time.sleep)(GENERATION_S)
+            # What TRL computes before it scores.
+            time.sleep(BEFORE_SCORES_S)
             rewards.append(
                 account.code_reward(
                     ["p"] * 8,
@@ -190,6 +195,10 @@ def test_metrics_have_the_main_jobs_names_and_its_meaning(tmp_path: Path) -> Non
     assert rewards[-1] is None
     (line,) = read_metrics(tmp_path / "metrics.jsonl")
     assert all(is_documented(name) for name in line.keys() - {"step", "time_s"})
+    # TRL's log-probabilities before the scores are of training, as in the main job.
+    generation_s, train_s = (line[name] or 0.0 for name in ("generation/seconds", "train/seconds"))
+    assert GENERATION_S <= generation_s < GENERATION_S + BEFORE_SCORES_S / 2
+    assert train_s >= BEFORE_SCORES_S and line["weights/update_s"] == 0.0
     scored = [reward for reward in rewards if reward is not None]
     assert line["rollout/reward_mean"] == pytest.approx(math.fsum(scored) / 7)
     assert line["rollout/pass_rate"] == pytest.approx(2 / 7)
