@@ -89,7 +89,7 @@ def write_summary(
             "hardware": {
                 "device": device,
                 "num_gpus": num_gpus(device),
-                "cpu": processor_name(),
+                "cpu": processor_name(device),
                 "num_cores": os.cpu_count(),
             },
             # Without an address nothing of a run needs Ray, so it need not be there.

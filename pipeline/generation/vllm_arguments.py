@@ -24,6 +24,7 @@ OURS: Final = {
     "tokenizer": "model.name",
     "revision": "model.revision",
     "trust_remote_code": "model.trust_remote_code",
+    "hf_token": "the environment variable HF_TOKEN",
     "dtype": "generation.dtype",
     "max_model_len": _LENGTHS,
     "max_num_seqs": "generation.max_num_seqs",

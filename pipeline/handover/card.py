@@ -14,8 +14,10 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
+from configs.cluster_schema import ClusterConfig
 from configs.finished import load_finished
 from configs.load import render
+from configs.output_schema import OutputConfig
 from configs.schema import Config
 from configs.task_sets import hub_file_parts, is_on_hub
 from configs.techniques import value_at
@@ -84,9 +86,7 @@ def make_card(model: TrainedModel) -> ModelCard:
     if (built_in := BUILT_IN.get(base)) is not None:
         base, licence = built_in.original, built_in.licence
     is_hub_name = base.count("/") == 1 and not Path(base).expanduser().exists()
-    if Path(base).is_absolute():
-        # Of a folder of this machine its name will do.
-        base = Path(base).name
+    base = _unplaced(base)
     data = ModelCardData(
         language="en",
         license=licence,
@@ -111,7 +111,7 @@ def _lines(model: TrainedModel, base: str) -> Iterator[str]:
     )
     yield from _section("Data")
     limit = f", at most {dataset.max_samples} tasks" if dataset.max_samples else ""
-    yield f"Tasks: `{dataset.name}`, split `{dataset.split}`{limit}."
+    yield f"Tasks: `{_unplaced(dataset.name)}`, split `{dataset.split}`{limit}."
     if dataset.allow_evaluation_sets:
         named = ", ".join(dataset.allow_evaluation_sets)
         yield f"Trained on evaluation sets by leave: {named}. Its scores on them mean nothing."
@@ -124,7 +124,8 @@ def _lines(model: TrainedModel, base: str) -> Iterator[str]:
     shown = [name for name in _SHOWN_SETTINGS if not (model.is_baseline and name.startswith("acceleration."))]
     yield from _table(("setting", "value"), ((name, str(value_at(config, name))) for name in shown))
     yield ""
-    yield from ("<details><summary>all settings</summary>", "", "```yaml", render(config).rstrip(), "```", "")
+    settings = render(_of_nobody(config)).rstrip()
+    yield from ("<details><summary>all settings</summary>", "", "```yaml", settings, "```", "")
     yield "</details>"
     yield from _section("Made with")
     yield from _origin_lines(model)
@@ -185,8 +186,8 @@ def _evaluation_lines(model: TrainedModel) -> Iterator[str]:
         )
         return
     yield (
-        f"pass@1 on `{evaluation['tasks']}`, {evaluation['samples_per_task']} samples a task at temperature "
-        f"{evaluation['temperature']:g}, intervals by bootstrap over tasks:"
+        f"pass@1 on `{_unplaced(evaluation['tasks'])}`, {evaluation['samples_per_task']} samples a task at "
+        f"temperature {evaluation['temperature']:g}, intervals by bootstrap over tasks:"
     )
     yield ""
     yield from _table(("", "pass@1", "95 % interval"), rows)
@@ -208,6 +209,23 @@ def _origin_lines(model: TrainedModel) -> Iterator[str]:
     yield from _table(("", ""), rows)
 
 
+def _of_nobody(config: Config) -> Config:
+    """``config`` without what says where its machine keeps things, for others to read."""
+    update = {
+        "model": config.model.model_copy(update={"name": _unplaced(config.model.name)}),
+        "dataset": config.dataset.model_copy(update={"name": _unplaced(config.dataset.name)}),
+        "evaluation": config.evaluation.model_copy(update={"tasks": _unplaced(config.evaluation.tasks)}),
+        "output": OutputConfig(),
+        "cluster": ClusterConfig(),
+    }
+    return config.model_copy(update=update)
+
+
+def _unplaced(name: str) -> str:
+    """Of an absolute path its last part, else ``name``."""
+    return Path(name).name if Path(name).is_absolute() else name
+
+
 def _eval_results(model: TrainedModel) -> list[EvalResult]:
     evaluation = _evaluation_of(model)
     if not evaluation.get("after"):
@@ -216,7 +234,7 @@ def _eval_results(model: TrainedModel) -> list[EvalResult]:
         EvalResult(
             task_type="text-generation",
             dataset_type=_hub_name(evaluation["tasks"]),
-            dataset_name=evaluation["tasks"],
+            dataset_name=_unplaced(evaluation["tasks"]),
             metric_type="pass@1",
             metric_value=round(evaluation["after"]["pass_at_1"]["mean"], 4),
         )
@@ -229,7 +247,7 @@ def _hub_name(tasks: str) -> str:
         return parts[0]
     if is_on_hub(tasks) and not Path(tasks).is_dir():
         return tasks
-    return re.sub(r"[^\w.-]", "-", Path(tasks).name)
+    return re.sub(r"[^\w.-]", "-", Path(tasks).name, flags=re.ASCII)
 
 
 def _table(heads: tuple[str, ...], rows: Any) -> Iterator[str]:

@@ -7,7 +7,7 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from pipeline.host.device import processor_field, torch_sees_gpu
+from pipeline.host.device import processor_field
 
 _ROOT = Path(__file__).parents[2]
 _TIMEOUT_S = 10.0
@@ -48,9 +48,9 @@ def package_version(name: str) -> str:
         return ""
 
 
-def processor_name() -> str:
-    """The GPU's name, or the processor's where there is none."""
-    if torch_sees_gpu():
+def processor_name(device: str) -> str:
+    """The name of the GPU that computes, or the processor's where ``device`` is "cpu"."""
+    if device == "cuda":
         import torch
 
         return torch.cuda.get_device_name(0)

@@ -79,7 +79,7 @@ class MeasuredRun:
     @property
     def is_shared(self) -> bool:
         """Whether the stages were on one device, or on the cores of one machine."""
-        return self.num_devices == 1
+        return self.num_devices < self.num_ranks + self.num_generator_gpus
 
     @property
     def longest_s(self) -> float:
@@ -111,13 +111,16 @@ def read_run(folder: Path, *, last: int | None = None) -> MeasuredRun:
     rows = rows if last is None else rows[-last:]
     hardware = _hardware_of(folder)
     is_gpu = hardware.get("device", config.runtime.device) == "cuda"
+    num_devices = _num_gpus_used(config, hardware.get("num_gpus")) if is_gpu else 1
+    # Several that shared a device were as fast as one.
     num_generator_gpus = config.generation.num_engines * config.generation.tensor_parallel_size
-    num_ranks = config.runtime.trainer_ranks
+    num_generator_gpus = min(num_generator_gpus, num_devices)
+    num_ranks = min(config.runtime.trainer_ranks, num_devices)
     return MeasuredRun(
         origin=f"run {folder}",
         device=str(hardware.get("cpu") or config.runtime.device),
         is_gpu=is_gpu,
-        num_devices=_num_gpus_used(config, hardware.get("num_gpus")) if is_gpu else 1,
+        num_devices=num_devices,
         num_generator_gpus=num_generator_gpus,
         num_ranks=num_ranks,
         num_reward_workers=config.acceleration.async_rewards.workers,

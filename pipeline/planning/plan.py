@@ -134,7 +134,7 @@ def _share(run: MeasuredRun, max_staleness: int) -> float:
 
 def print_plans(run: MeasuredRun, found: Sequence[Plan], config: Config) -> None:
     """Print the table, the origin of its numbers, and what is taken for granted."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
     own = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in run.own_s.items())
     closed_s = step_time(run.own_s, _share(run, run.max_staleness), run.longest_s)
     console.print(

@@ -83,9 +83,11 @@ def _no_signal(rows: Sequence[Row], config: Config) -> str | None:
     shares, num = _last(rows, "rollout/zero_signal_share"), config.grpo.num_generations
     if not shares or min(shares) < 1.0:
         return None
+    steps, fits = config.training.gradient_accumulation_steps, config.completions_per_step % (2 * num) == 0
+    also = "" if fits else f" and training.gradient_accumulation_steps ({steps}) to {2 * steps}"
     return (
         "in every group all rewards are equal, so there is nothing to learn from: raise grpo.num_generations "
-        f"({num}) to {2 * num}, or take tasks of other difficulty (dataset.name)"
+        f"({num}) to {2 * num}{also}, or take tasks of other difficulty (dataset.name)"
     )
 
 
@@ -270,10 +272,8 @@ def _idle(rows: Sequence[Row], config: Config) -> str | None:
         workers = config.acceleration.async_rewards.workers
         return f"{trainer}, {generators}: raise acceleration.async_rewards.workers ({workers})"
     if min(trainer_idle) > 0.5:
-        return (
-            f"{trainer}: raise generation.num_engines ({config.generation.num_engines}) by one, or "
-            "generation.max_num_seqs"
-        )
+        engines = config.generation.num_engines
+        return f"{trainer}: raise generation.num_engines ({engines}) by one, or generation.max_num_seqs"
     if min(generator_idle) > 0.5:
         return f"{generators}: raise runtime.trainer_ranks, or acceleration.max_staleness"
     return None

@@ -16,6 +16,8 @@ from pipeline.record.alarm_rules import RULES, WINDOW, Row, Rule
 
 # As far back as a gradient or a length is compared with what it was.
 _REMEMBERED: Final = 20
+# Not told where a curriculum holds harder tasks back: they come by themselves.
+_OF_ALL_TASKS: Final = frozenset({"no differences in any group", "every test is passed"})
 
 
 class Alarms:
@@ -32,6 +34,7 @@ class Alarms:
         self._measured: list[Row] = []
         self._ringing: set[Rule] = set()
         self._num_steps = 0
+        self._num_easy_steps = _num_easy_steps(config)
         for row in before:
             self._enter(row)
 
@@ -41,7 +44,9 @@ class Alarms:
         rows = list(self._rows)
         if len(rows) < WINDOW:
             return []
-        given = [(rule, self._measured if rule.is_of_measured else rows) for rule in self._rules]
+        is_easy = self._num_steps - WINDOW < self._num_easy_steps
+        rules = [rule for rule in self._rules if not (is_easy and rule.name in _OF_ALL_TASKS)]
+        given = [(rule, self._measured if rule.is_of_measured else rows) for rule in rules]
         found = {rule: text for rule, own in given if (text := rule.find(own, self._config)) is not None}
         fresh = [(rule, text) for rule, text in found.items() if rule not in self._ringing]
         self._ringing = set(found)
@@ -55,3 +60,11 @@ class Alarms:
         self._rows.append(metrics)
         if metrics.get("eval/pass_at_1") is not None:
             self._measured.append(metrics)
+
+
+def _num_easy_steps(config: Config) -> int:
+    """For so many steps of a run the curriculum leaves harder tasks out."""
+    curriculum = config.acceleration.curriculum
+    if not curriculum.enabled:
+        return 0
+    return max(curriculum.warmup_steps, *(stage.until_step or 0 for stage in curriculum.stages), 0)

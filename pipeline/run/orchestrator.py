@@ -183,7 +183,7 @@ class _Run:
                 self._write_config(stages)
             context.ledger.event("isolation", f"sandbox level {stages.scorer.level}")
             there = f"{os.cpu_count()} cores, {num_gpus(job.device)} GPUs"
-            context.ledger.event("hardware", f"{job.device}, {processor_name()}, {there}")
+            context.ledger.event("hardware", f"{job.device}, {processor_name(job.device)}, {there}")
             context.ledger.note_tasks(stages.tasks)
             stack.callback(lambda: self._context.tracking.close())
             context.stopwatch.note("startup")

@@ -14,6 +14,7 @@ import torch
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 
+from configs.finished import load_finished
 from configs.load import render
 from configs.schema import Config
 from pipeline.errors import StageError
@@ -176,7 +177,25 @@ def test_the_hub_takes_a_measurement_on_a_file_of_tasks(run: Path, tmp_path: Pat
     finish_run(run, Config())
     (result,) = ModelCard.load(run / "checkpoints" / "step-000005" / "README.md").data.eval_results
     # What huggingface.co asks of it.
-    assert re.fullmatch(r"(?:[\w-]+/)?[\w.-]+", result.dataset_type) and result.dataset_name == own
+    assert re.fullmatch(r"(?:[\w-]+/)?[\w.-]+", result.dataset_type, re.ASCII)
+    assert result.dataset_name == "held out.jsonl"
+
+
+def test_a_card_says_nothing_of_where_its_machine_keeps_things(run: Path, tmp_path: Path) -> None:
+    base, tasks = tmp_path / "acme" / "base", tmp_path / "acme" / "aufgäben.jsonl"
+    base.mkdir(parents=True)
+    tasks.touch()
+    config, summary = run / "config.yaml", run / "summary.json"
+    kept = load_finished(config).model_dump()
+    kept["model"]["name"], kept["dataset"]["name"] = str(base), str(tasks)
+    kept["evaluation"]["tasks"], kept["output"]["dir"] = str(tasks), str(tmp_path / "acme" / "runs")
+    config.write_text(render(Config.model_validate(kept)), encoding="utf-8")
+    summary.write_text(summary.read_text().replace("ladder-heldout", str(tasks)))
+    finish_run(run, Config())
+    text = (run / "checkpoints" / "step-000005" / "README.md").read_text(encoding="utf-8")
+    assert "acme" not in text
+    for shown in ("name: base", "`aufgäben.jsonl`", "type: aufg-ben.jsonl", "max_completion_length"):
+        assert shown in text, shown
 
 
 def test_a_run_that_did_not_end_says_so_in_its_card(run: Path) -> None:

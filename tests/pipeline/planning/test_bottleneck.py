@@ -98,6 +98,7 @@ def test_a_run_that_did_not_end_tells_its_device_by_what_it_noted_at_its_start(t
         ledger.event("hardware", "cuda, Xeon, of 2 sockets, 16 cores, 2 GPUs")
     run = read_run(folder)
     assert run.num_devices == 2 and run.device == "Xeon, of 2 sockets", "ranks and engine share them"
+    assert run.is_shared
 
 
 def test_on_several_gpus_the_stages_share_no_device(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from configs.finished import load_finished
 from configs.load import render
 from configs.schema import Config
 from pipeline import cli
@@ -139,6 +140,18 @@ def test_a_step_ends_with_its_fullest_rank_and_counts_the_ranks_that_were_measur
     assert split.num_completions == wanted
     fullest = -(-wanted // 5)
     assert split.own_s["training"] == pytest.approx(4.0 * 4 * fullest / 32)
+
+
+def test_ranks_and_engines_that_shared_a_device_were_as_fast_as_one(tmp_path: Path) -> None:
+    alone = read_run(write_run(tmp_path / "one", 4))
+    folder = write_run(tmp_path / "several", 4)
+    config = load_finished(folder / "config.yaml").model_dump()
+    config["runtime"]["trainer_ranks"], config["generation"]["num_engines"] = 2, 3
+    (folder / "config.yaml").write_text(render(Config.model_validate(config)), encoding="utf-8")
+    several = read_run(folder)
+    assert (several.num_devices, several.num_ranks, several.num_generator_gpus) == (1, 1, 1)
+    assert several.is_shared
+    assert plan(several, config_of(), 8) == plan(alone, config_of(), 8)
 
 
 def test_a_plan_without_staleness_needs_a_run_without_any() -> None:

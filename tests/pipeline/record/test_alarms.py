@@ -326,6 +326,35 @@ def test_a_wider_clipping_range_is_advised_where_it_would_do_something(
     assert ("grpo.epsilon_high" in text) == is_advised
 
 
+@pytest.mark.parametrize(
+    ("curriculum", "rings_in"),
+    [
+        ({"stages": [{"until_step": 6, "max_difficulty": 1}, {}], "enabled": True}, 9),
+        ({"warmup_steps": 4, "enabled": True}, 7),
+        ({"warmup_steps": 4, "enabled": False}, 3),
+    ],
+)
+def test_what_a_curriculum_holds_back_is_not_missed(curriculum: dict[str, Any], rings_in: int) -> None:
+    config = Config.model_validate({"acceleration": {"curriculum": curriculum}})
+    alarms = Alarms(config, shares_device=False)
+    row = GOOD | {"rollout/pass_rate": 1.0, "rollout/zero_signal_share": 1.0}
+    told = [{rule.name for rule, _ in alarms.step(row)} for _ in range(10)]
+    missed = {"every test is passed", "no differences in any group"}
+    assert [step for step, names in enumerate(told, 1) if names & missed] == [rings_in]
+    assert missed <= told[rings_in - 1]
+
+
+def test_a_larger_group_is_advised_with_steps_that_hold_it() -> None:
+    row = GOOD | {"rollout/zero_signal_share": 1.0}
+    config = Config.model_validate(
+        {"training": {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 3}}
+    )
+    alarms = Alarms(config, shares_device=False)
+    texts = [text for _ in range(3) for _, text in alarms.step(row)]
+    advised = "grpo.num_generations (8) to 16 and training.gradient_accumulation_steps (3) to 6, or"
+    assert len(texts) == 1 and advised in texts[0]
+
+
 def test_what_was_not_measured_rings_nothing() -> None:
     alarms = Alarms(Config(), shares_device=False)
     assert [alarms.step({}) for _ in range(5)] == [[]] * 5
