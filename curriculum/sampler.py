@@ -73,7 +73,11 @@ class Sampler:
         self.last_skipped: tuple[str, ...] = ()
 
     def draw(self, step: int) -> Task:
-        """The next task, for optimiser step ``step`` (from 0); steps never go back."""
+        """The next task, for optimiser step ``step`` (from 0).
+
+        One that is meant for an earlier step than the last (others before it are drawn again) has part in
+        the last one: a step's tasks differ as long as there are others.
+        """
         self._begin(step)
         # A fresh generator for each draw: its state is then one number, and a resume is exact.
         rng = random.Random(f"{self._seed}/{self._num_draws}")
@@ -182,7 +186,7 @@ class Sampler:
         return self._curriculum.enabled and self._curriculum.skip_ahead.enabled
 
     def _begin(self, step: int) -> None:
-        if step != self._step:
+        if step > self._step:
             self._step = step
             self._drawn_in_step.clear()
         # In one order, whichever group was done first.

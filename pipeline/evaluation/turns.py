@@ -122,7 +122,7 @@ class SecondTries:
                 return shown, judged.passed, by_answers
         return shown, False, by_answers
 
-    async def _feedback(self, task: Task, completion: Completion, result: RewardResult) -> str:
+    async def _feedback(self, task: Task, completion: Completion, result: RewardResult, _: float) -> str:
         answer = self._form.answer(task, completion.text)
         program = extract_code(answer, task.entry_point, task.prompt)
         said = await asyncio.to_thread(

@@ -51,8 +51,9 @@ class RolloutBuffer:
         self._rule_in_turn = Admission(groups_per_step=groups_per_step, max_staleness=0)
         self._writers_owe = "generation or rewards owe" if has_turns else "generation owes"
         self.alternates = False
-        # The share of groups that are not replaced for want of signal, as far as is known (SignalGate).
-        self.signal_share = 1.0
+        # The share of groups that are not replaced for want of signal, as far as is known, and how many of a
+        # block's may still be (SignalGate).
+        self.signal_share, self.num_replaceable = 1.0, 0
         # In turn: the version that all steps of the present block are generated with; None before the first.
         self._block_version: int | None = None
         self._trainer_version = version
@@ -153,7 +154,7 @@ class RolloutBuffer:
 
     @property
     def _num_beyond(self) -> int:
-        """Groups that may be at work beyond the block's slots: half as many as will be replaced, as expected.
+        """Groups that may be at work beyond the block's slots: half as many as are expected to be replaced.
 
         With as many as that a quarter more was written than was of use. On policy none: what is drawn next
         would depend on which was written first, also after a resume.
@@ -162,7 +163,7 @@ class RolloutBuffer:
             return 0
         num_done = len(self._in_state(DrawState.TRAINING)) + len(self._in_state(DrawState.SCORED))
         missing = self.num_slots - num_done
-        return max(0, math.ceil((missing / self.signal_share - missing) / 2))
+        return min(max(0, math.ceil((missing / self.signal_share - missing) / 2)), self.num_replaceable)
 
     def issue(self, draw_id: int) -> None:
         """Give a slot, which is free, to a draw, which goes to the generators now."""

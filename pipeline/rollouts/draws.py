@@ -150,6 +150,11 @@ class SignalGate:
         """The share of groups that are not replaced, of the last few; 1 before the first, never 0."""
         return (1 + sum(self._stayed)) / (1 + len(self._stayed))
 
+    def num_left(self, first_step: int, num_steps: int) -> int:
+        """How many groups these steps may still have replaced."""
+        steps = range(first_step, first_step + num_steps)
+        return sum(self._budget - self._steps.get(step, Gated()).num_groups for step in steps)
+
     def note_surplus(self) -> None:
         """Count a group that was drawn ahead and dropped; nothing is known of its signal."""
         self._num_surplus += 1

@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from curriculum.task import Task
 from pipeline.errors import StageError
@@ -32,7 +33,7 @@ from pipeline.record.metrics import StageTimer
 from pipeline.record.run_folder import Context
 from pipeline.rollouts.buffer import RolloutBuffer
 from pipeline.rollouts.draws import DrawAccount, SignalGate
-from pipeline.rollouts.turns import TurnTerms, as_one, later_turns
+from pipeline.rollouts.turns import Feedback, TurnTerms, as_one, later_turns
 from pipeline.rollouts.waiting import group_deadline_s, standstill_s
 from rewards.pool import RewardPool
 from rewards.result import RewardResult
@@ -241,7 +242,8 @@ class RolloutProducer:
         if self._turns is None:
             return first, result, ()
         generate = partial(self._generate, work)
-        terms = replace(self._turns, feedback=partial(self._feedback, work, self._turns))
+        feedback = partial(self._feedback, work, self._turns.feedback)
+        terms = replace(self._turns, feedback=feedback, priority=work.draw_id)
         turns, fault = await later_turns(terms, generate, score, work.task, work.request, first, result)
         whole, result, earlier = as_one(first, result, turns, fault)
         if result.passed and earlier:
@@ -255,11 +257,9 @@ class RolloutProducer:
         with self._scoring(work):
             return await self._scorer.score(task, text, priority=work.draw_id)
 
-    async def _feedback(
-        self, work: _Work, terms: TurnTerms, task: Task, completion: Completion, result: RewardResult
-    ) -> str:
+    async def _feedback(self, work: _Work, tell: Feedback, *asked: Any) -> str:
         with self._scoring(work):
-            return await terms.feedback(task, completion, result)
+            return await tell(*asked)
 
     @contextmanager
     def _scoring(self, work: _Work) -> Iterator[None]:
@@ -293,6 +293,8 @@ class RolloutProducer:
         step = self._buffer.step_of(group.draw_id)
         is_held = self._gate.holds(group, step, self._buffer.next_step)
         self._buffer.signal_share = self._gate.signal_share
+        num_steps = self._config.acceleration.max_staleness + 1
+        self._buffer.num_replaceable = self._gate.num_left(self._buffer.next_step, num_steps)
         fault = self._draws.close_group(group, drawn_for, step if is_held else None)
         if fault is None:
             self._num_failed_in_row = 0

@@ -22,7 +22,8 @@ from rewards.user_function import UserFunctionError
 
 Generate = Callable[[GenerationRequest], AsyncIterator[Completion]]
 Score = Callable[[Task, Completion], Awaitable[RewardResult]]
-Feedback = Callable[[Task, Completion, RewardResult], Awaitable[str]]
+# With the priority among what waits for the reward workers, the smallest first.
+Feedback = Callable[[Task, Completion, RewardResult, float], Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +45,14 @@ class Turn:
 class TurnTerms:
     """Conversations of at most ``max_turns`` answers; ``tokens`` encodes the ``feedback`` in between.
 
-    ``kind`` of feedback says which tests still count after it.
+    ``kind`` of feedback says which tests still count after it, ``priority`` is what it is asked with.
     """
 
     tokens: TurnTokens
     feedback: Feedback
     kind: str
     max_turns: int
+    priority: float = 0.0
 
 
 async def later_turns(
@@ -72,7 +74,7 @@ async def later_turns(
     prompt_ids, completion = request.prompt_ids, first
     while len(turns) + 1 < terms.max_turns and not result.passed and not result.is_infra_error:
         try:
-            said = await terms.feedback(task, completion, result)
+            said = await terms.feedback(task, completion, result, terms.priority)
         except (FeedbackError, UserFunctionError) as error:
             return tuple(turns), str(error)
         feedback, feedback_ids = terms.tokens.encode(task, completion.token_ids, said)

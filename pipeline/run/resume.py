@@ -83,7 +83,8 @@ class GroupBasis:
             "sampling": asdict(training_sampling(config)),
             "num_generations": config.grpo.num_generations,
             "early_abort": config.acceleration.early_abort.model_dump(mode="json"),
-            "model": config.model.model_dump(mode="json"),
+            # At its commit: what a run began with is found by name, and stays (``with_commit_of``).
+            "model": config.model.model_dump(mode="json") | {"revision": None},
             "rollouts": config.rollouts.model_dump(mode="json"),
             "rewards": config.rewards.model_dump(mode="json"),
             "execution": config.execution.model_dump(mode="json"),

@@ -149,9 +149,9 @@ def _turn_tokens(config: Config, tokenizer: PromptTokenizer, tasks: Sequence[Tas
 
 
 def _turn_terms(config: Config, tokens: TurnTokens, scorer: RewardPool) -> TurnTerms:
-    async def feedback(task: Task, completion: Completion, result: RewardResult) -> str:
+    async def feedback(task: Task, completion: Completion, result: RewardResult, priority: float) -> str:
         text = config.generation.assistant_prefill + completion.text
-        return await scorer.tell(task, text, result, config.rollouts)
+        return await scorer.tell(task, text, result, config.rollouts, priority=priority)
 
     rollouts = config.rollouts
     return TurnTerms(tokens=tokens, feedback=feedback, kind=rollouts.feedback, max_turns=rollouts.max_turns)

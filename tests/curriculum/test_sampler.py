@@ -135,6 +135,13 @@ def test_no_task_comes_twice_in_a_step_until_all_have_come(curriculum: Curriculu
     assert sampler.draw(99).task_id in {task.task_id for task in _TASKS[:10]}
 
 
+def test_a_draw_that_is_meant_for_an_earlier_step_repeats_no_task_of_the_last_one() -> None:
+    sampler = Sampler(_TASKS[:10], _PASS_RATE, 0)
+    steps = [2, 2, 3, 3, 2, 3, 2, 3, 2, 3]
+    first, *rest = ([sampler.draw(step).task_id for step in part] for part in (steps[:2], steps[2:]))
+    assert len(set(first)) == 2 and len(set(rest[0])) == 8
+
+
 @pytest.mark.parametrize("strategy", ["length", "complexity", "success_rate"])
 def test_the_pool_opens_from_the_easiest_quarter_to_all(strategy: str) -> None:
     curriculum = CurriculumConfig.model_validate({"enabled": True, "strategy": strategy, "warmup_steps": 10})

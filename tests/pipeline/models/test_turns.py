@@ -180,7 +180,7 @@ def conversation(
     generator = Scripted(later)
     verdicts = list(outcomes)
 
-    async def feedback(task: Task, completion: Completion, result: RewardResult) -> str:
+    async def feedback(task: Task, completion: Completion, result: RewardResult, _: float) -> str:
         return f"It was {result.outcome}."
 
     async def score(task: Task, completion: Completion) -> RewardResult:
@@ -257,7 +257,7 @@ def test_a_test_that_was_told_counts_for_no_later_answer(kind: str, num_left: li
     task = Task(task_id="t", prompt="Write f.", entry_point="f", call_tests=tests)
     judged: list[Task] = []
 
-    async def feedback(task: Task, completion: Completion, result: RewardResult) -> str:
+    async def feedback(task: Task, completion: Completion, result: RewardResult, _: float) -> str:
         return "Wrong."
 
     async def score(task: Task, completion: Completion) -> RewardResult:

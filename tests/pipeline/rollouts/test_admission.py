@@ -56,6 +56,7 @@ class Play:
                 self.buffer.alternate(self.in_turn_since is not None)
             if self.alternates:
                 self.buffer.signal_share = self.rng.choice((1.0, 0.6, 0.3))
+                self.buffer.num_replaceable = self.rng.choice((0, 1, 64))
             left = self.per_step
             while left:
                 part = self.rng.randint(1, left)

@@ -59,7 +59,7 @@ async def test_in_turn_more_are_at_work_than_the_block_takes_and_the_first_by_dr
     buffer = RolloutBuffer(groups_per_step=2, max_staleness=1)
     surplus: list[int] = []
     buffer.when_surplus(surplus.append)
-    buffer.signal_share = 1 / 3
+    buffer.signal_share, buffer.num_replaceable = 1 / 3, 16
     buffer.alternate(True)
     await issue(buffer, *range(8))
     assert not buffer.has_slot
@@ -81,11 +81,24 @@ async def test_in_turn_more_are_at_work_than_the_block_takes_and_the_first_by_dr
     assert surplus == [6, 7] and buffer.has_slot
 
 
+async def test_no_more_are_drawn_ahead_than_may_be_replaced() -> None:
+    buffer = RolloutBuffer(groups_per_step=2, max_staleness=1)
+    buffer.signal_share, buffer.num_replaceable = 1 / 65, 3
+    buffer.alternate(True)
+    await issue(buffer, *range(4 + 3))
+    assert not buffer.has_slot
+    buffer.num_replaceable = 2
+    buffer.release(0, DrawState.DROPPED)
+    assert not buffer.has_slot, "6 are at work beside what is replaced"
+    buffer.release(1, DrawState.DROPPED)
+    assert buffer.has_slot
+
+
 async def test_the_end_of_turns_drops_what_is_beyond_the_slots() -> None:
     buffer = RolloutBuffer(groups_per_step=1, max_staleness=1)
     surplus: list[int] = []
     buffer.when_surplus(surplus.append)
-    buffer.signal_share = 0.25
+    buffer.signal_share, buffer.num_replaceable = 0.25, 16
     buffer.alternate(True)
     await issue(buffer, *range(5))
     buffer.alternate(False)
@@ -95,7 +108,7 @@ async def test_the_end_of_turns_drops_what_is_beyond_the_slots() -> None:
 @pytest.mark.parametrize(("max_staleness", "in_turn"), [(0, True), (1, False)])
 async def test_on_policy_or_beside_training_nothing_is_drawn_ahead(max_staleness: int, in_turn: bool) -> None:
     buffer = RolloutBuffer(groups_per_step=2, max_staleness=max_staleness)
-    buffer.signal_share = 0.1
+    buffer.signal_share, buffer.num_replaceable = 0.1, 64
     buffer.alternate(in_turn)
     await issue(buffer, *range(2 * (max_staleness + 1)))
     assert not buffer.has_slot

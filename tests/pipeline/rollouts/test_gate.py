@@ -195,8 +195,10 @@ def test_a_group_that_could_not_be_scored_is_no_group_without_signal() -> None:
 def test_the_gate_counts_by_step_and_goes_on_from_what_a_resume_found() -> None:
     flat = group(rollout(1.0), rollout(1.0))
     gate = SignalGate(2, {4: Gated(num_groups=1, num_solved=0, num_tokens=9)})
+    assert gate.num_left(4, 2) == 1 + 2
     assert not gate.holds(group(rollout(1.0), rollout(0.0)), 4, 4)
     assert [gate.holds(flat, 4, 4), gate.holds(flat, 4, 4), gate.holds(flat, 5, 5)] == [True, False, True]
+    assert gate.num_left(4, 2) == 1
     assert gate.metrics(4) == {
         "rollout/gated_groups": 2.0,
         "rollout/gated_solved_groups": 1.0,

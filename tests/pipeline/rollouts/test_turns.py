@@ -41,7 +41,7 @@ def terms() -> TurnTerms:
     tokenizer = make_byte_tokenizer()
     tokenizer.chat_template = None
 
-    async def feedback(task: Task, completion: Completion, result: RewardResult) -> str:
+    async def feedback(task: Task, completion: Completion, result: RewardResult, _: float) -> str:
         return f"It was {result.outcome}."
 
     return TurnTerms(
@@ -60,6 +60,18 @@ def told(terms: TurnTerms, task: Task) -> int:
 def one_passes_late(task: Task, index: int) -> RewardResult:
     """The first completion of a request never passes, and a later turn is the first of its request."""
     return scored(float(index == 1))
+
+
+def test_feedback_is_asked_with_the_priority_of_its_group(tmp_path: Path, terms: TurnTerms) -> None:
+    asked = []
+
+    async def feedback(task: Task, completion: Completion, result: RewardResult, priority: float) -> str:
+        asked.append(priority)
+        return "It was wrong."
+
+    run = FakeRun(tmp_path, config_of(), score_of=one_passes_late, turns=replace(terms, feedback=feedback))
+    draws = {group.draw_id for group in run.take()}
+    assert len(draws) > 1 and draws <= set(asked)
 
 
 def test_what_failed_goes_on_and_what_passed_does_not(tmp_path: Path, terms: TurnTerms) -> None:
@@ -129,7 +141,7 @@ def test_a_pass_in_a_later_turn_is_discounted_for_each_turn_before_it(
 
 
 def test_feedback_that_fails_is_no_wrong_answer(tmp_path: Path, terms: TurnTerms) -> None:
-    async def feedback(task: Task, completion: Completion, result: RewardResult) -> str:
+    async def feedback(task: Task, completion: Completion, result: RewardResult, _: float) -> str:
         if completion.index == 2:
             raise FeedbackError("no sandbox")
         return "Wrong."
@@ -146,7 +158,7 @@ def test_feedback_that_fails_after_a_later_turn_leaves_what_was_judged(
     tmp_path: Path, terms: TurnTerms
 ) -> None:
     # A later answer is the first of its request.
-    async def feedback(task: Task, completion: Completion, result: RewardResult) -> str:
+    async def feedback(task: Task, completion: Completion, result: RewardResult, _: float) -> str:
         if completion.index == 0:
             raise FeedbackError("no sandbox")
         return "Wrong."
@@ -307,7 +319,7 @@ def test_of_a_conversation_the_answer_that_was_cut_off_is_masked(
 
 
 def test_what_is_kept_of_feedback_is_what_was_told(terms: TurnTerms) -> None:
-    async def feedback(task: Task, completion: Completion, result: RewardResult) -> str:
+    async def feedback(task: Task, completion: Completion, result: RewardResult, _: float) -> str:
         return "Wrong. " * 400
 
     async def generate(request: GenerationRequest) -> AsyncIterator[Completion]:

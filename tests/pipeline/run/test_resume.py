@@ -251,6 +251,8 @@ def test_a_run_that_is_made_longer_goes_on_in_its_epoch(tmp_path: Path) -> None:
 def test_what_a_group_rests_on_is_told_apart_by_all_of_it() -> None:
     task, other = TASKS[0], TASKS[1]
     digest = GroupBasis(make_config()).digest(task, (1, 2))
+    pinned = make_config(model={"revision": "0123abc"})
+    assert digest == GroupBasis(pinned).digest(task, (1, 2)), "config.yaml names it from the start on"
     assert digest == GroupBasis(make_config(training={"learning_rate": 0.1})).digest(task, (1, 2))
     different = [
         GroupBasis(make_config()).digest(task, (1, 3)),
