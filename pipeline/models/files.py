@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -32,6 +33,7 @@ ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetens
 # PEFT's names: before that of a layer in its model, and behind it.
 PEFT_PREFIX, A_END, B_END = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
 _WRITES = re.compile("CausalLM|LMHead|ForConditionalGeneration")
+_ROPE_BY_LENGTH = ("longrope", "su", "dynamic")
 _CONTEXTS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
 # Models that change their logits after the output head; the loss reads the head's own.
 _LOGIT_TRANSFORMS = (
@@ -195,6 +197,15 @@ def refuse_untrainable(config: Config, folder: Path) -> None:
     refuse_unfit_weights(folder)
     file, fields = folder / "config.json", read_object(folder / "config.json")
     refuse_logit_transforms({**fields, **(fields.get("text_config") or {})}.get, str(file))
+    rope = fields.get("rope_parameters") or fields.get("rope_scaling") or {}
+    kind, name = rope.get("rope_type", rope.get("type")), "original_max_position_embeddings"
+    original = rope.get(name) or fields.get(name) or fields.get("max_position_embeddings") or math.inf
+    # By the longest of a batch: what shares a row would change a gradient, and vLLM decides otherwise.
+    if kind in _ROPE_BY_LENGTH and (longest := max_engine_length(config)) > original:
+        raise ValueError(
+            f"{_lengths(config)}: value {longest}: {file} has rope_type {kind!r}, which has other positions "
+            f"in batches of more than {original} tokens a sequence; allowed in training: at most that"
+        )
     if config.generation.engine != "vllm":
         return
     if (kind := fields.get("model_type")) in _REARRANGED:

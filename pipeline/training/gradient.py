@@ -222,4 +222,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether ``error`` says that the GPU or the host has no memory left for a tensor."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate memory" in str(error)
+    # Of pinned memory CUDA says it in its own words.
+    told = ("DefaultCPUAllocator: can't allocate memory", "CUDA error: out of memory")
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in told)

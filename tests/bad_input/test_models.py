@@ -272,6 +272,28 @@ def test_weights_that_an_engine_has_otherwise_than_they_are_trained_are_refused(
         refuse_untrainable(load_config(overrides=["generation.engine=transformers"]), tmp_path)
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"rope_scaling": {"type": "longrope"}, "original_max_position_embeddings": 4096},
+        {"rope_parameters": {"rope_type": "longrope", "original_max_position_embeddings": 4096}},
+        {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}, "max_position_embeddings": 4096},
+    ],
+)
+def test_positions_that_follow_the_longest_of_a_batch_are_trained_in_short_ones_only(
+    fields: dict[str, object], tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_bytes(config_with(**fields))
+    for length in (2048, 2049):
+        lengths = ("generation.max_prompt_length=2048", f"generation.max_completion_length={length}")
+        config = load_config(overrides=[*lengths, "generation.engine=transformers"])
+        if length == 2048:
+            refuse_untrainable(config, tmp_path)
+            continue
+        with pytest.raises(ValueError, match=r"value 4097: .*config\.json has rope_type .* more than 4096"):
+            refuse_untrainable(config, tmp_path)
+
+
 def test_weights_that_are_there_twice_are_refused(tmp_path: Path) -> None:
     """Transformers would load the one, vLLM the other."""
     (tmp_path / "config.json").write_bytes(config_with())
