@@ -28,6 +28,7 @@ _OPERATOR = re.compile(r"\s*(?:[-+*/%<>&|^@]|!=|if\b.*\belse\b)")
 _CONSTANTS: Final = {"true": "True", "false": "False", "null": "None"}
 # A line that holds nothing but an example, and where what it prints ends.
 _EXAMPLE = re.compile(r"\s*(?:>>>|assert)\s")
+_QUOTES = re.compile(r"\"{3}|'{3}")
 _END_OF_OUTPUT = re.compile(r"\s*(?:$|>>>)|.*(?:\"{3}|'{3})")
 
 
@@ -49,6 +50,9 @@ def hide_tests(task: Task) -> Task:
             is_output = False
         if num_examples < 2 or not (is_example or is_output):
             kept.append(line)
+        elif quotes := _QUOTES.search(line):
+            # They end the docstring.
+            kept.append(line[: len(line) - len(line.lstrip())] + quotes.group())
     fewer = replace(task, prompt="\n".join(kept), hides_tests=True)
     return task if _shows_all(fewer) else fewer
 

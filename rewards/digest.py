@@ -13,6 +13,8 @@ from pathlib import Path
 from curriculum.task import Task
 
 _DIGEST_BYTES = 16
+# Python writes no longer number in tens (4,300 digits).
+_MOST_BITS_IN_TENS = 14_000
 _JUDGES = ("sandbox/**/*.py", "curriculum/judging.py", "rewards/**/*.py")
 
 
@@ -47,6 +49,8 @@ def canonical(value: object) -> str:
     if isinstance(value, dict):
         items = (f"{canonical(key)}:{canonical(item)}" for key, item in value.items())
         return f"{kind}({','.join(items)})"
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS_IN_TENS:
+        return f"{kind} {value:#x}"
     return f"{kind} {value!r}"
 
 

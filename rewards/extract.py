@@ -16,7 +16,7 @@ from sandbox.job import known_names, parse_quietly
 FENCE = re.compile(r" {0,3}```[ \t]*([A-Za-z0-9_+-]*)")
 PYTHON_LANGUAGES = frozenset({"", "py", "python", "python3"})
 _OPENER = re.compile(r"(?:async def|def|class|import|from)[ \t]|@\w")
-_FUNCTION = re.compile(r"^(?:async )?def[ \t]", re.MULTILINE)
+_DEFINITION = re.compile(r"^(?:(?:async )?def[ \t]|class[ \t]+\w+[ \t]*[:(])", re.MULTILINE)
 _TRIPLE_QUOTES = ('"""', "'''")
 
 
@@ -32,9 +32,10 @@ def extract_code(text: str, entry_point: str, prompt: str = "") -> str:
        column 0 is left out as prose, unless the text is Python as a whole and these statements use no name
        but builtins and their own: a word that happens to parse does not pass for a program.
 
-    A first fence without a language closes code instead of opening it where a bare function or a
-    continuation stands before it, which is then read by rule 3, and where a blank line follows: models close
-    fences that nobody opened, and go on in prose.
+    A first fence without a language closes code instead of opening it where a bare function, class, whole
+    program or a continuation stands before it, which is then read by rule 3, and where a blank line follows,
+    unless a function or a class comes before the next fence: models close fences that nobody opened, and go
+    on in prose. Of a block whose fence is indented the lines lose as much.
 
     If the program found so does not define ``entry_point`` at column 0, begins with an indented line,
     and ``prompt`` is source that ends in the head of that function (HumanEval's form), it is a
@@ -62,9 +63,13 @@ def _split_at_first_fence(text: str, entry_point: str, prompt: str) -> tuple[str
     before = "\n".join(lines[:first])
     if fence.group(1):
         return "", text
-    if _FUNCTION.search(before) or _is_continuation(before, entry_point, prompt):
+    # A number that ends a list of prose is a program as well; one without a call does nothing.
+    is_whole = not entry_point and "(" in before and _is_program(before, first)
+    if is_whole or _DEFINITION.search(before) or _is_continuation(before, entry_point, prompt):
         return before, ""
+    second = next((index for index, _ in fences), len(lines))
     opens = first + 1 < len(lines) and bool(lines[first + 1].strip())
+    opens = opens or _DEFINITION.search("\n".join(lines[first + 1 : second])) is not None
     return "", text if opens else "\n".join(lines[first + 1 :])
 
 
@@ -77,20 +82,21 @@ def _python_blocks(text: str) -> Iterator[str]:
     """
     language: str | None = None
     body: list[str] = []
+    indent = 0
     for line in text.split("\n"):
-        fence = FENCE.match(line)
+        fence, depth = FENCE.match(line), len(line) - len(line.lstrip(" "))
         if language is None:
             if fence is not None:
-                language, body = fence.group(1).lower(), []
+                language, body, indent = fence.group(1).lower(), [], depth
         elif fence is None:
-            body.append(line)
+            body.append(line[min(indent, depth) :])
         elif any(part.strip() for part in body):
             if language in PYTHON_LANGUAGES:
                 yield "\n".join(body) + "\n"
             language = None
         else:
             language = fence.group(1).lower() or None
-            body = []
+            body, indent = [], depth
     if language in PYTHON_LANGUAGES and any(part.strip() for part in body):
         yield "\n".join(body)
 

@@ -27,7 +27,7 @@ _HOPELESS: Final = frozenset({Outcome.TIMEOUT_CPU, Outcome.TIMEOUT_WALL, Outcome
 
 
 def run_stdio(worker: Worker, request: ExecutionRequest) -> ExecutionResult:
-    """Run all tests until one is hopeless; the first failure names the outcome.
+    """Run all tests until one is hopeless; the first failure names the outcome, but for a hopeless one.
 
     CPU and wall time are summed over the tests. Raises SandboxError.
     """
@@ -40,6 +40,9 @@ def run_stdio(worker: Worker, request: ExecutionRequest) -> ExecutionResult:
             break
     failures = [attempt.failure for attempt in attempts if attempt.failure is not None]
     outcome, detail = failures[0] if failures else (Outcome.PASS, "")
+    if len(failures) > 1 and failures[-1][0] in _HOPELESS:
+        # Its place is told behind that of the first test that failed.
+        outcome, detail = failures[-1][0], f"{detail}; {failures[-1][1]}"
     return ExecutionResult(
         outcome=outcome,
         num_passed=len(attempts) - len(failures),

@@ -69,8 +69,8 @@ def mutants_of(source: str, most: int) -> list[Mutant]:
             mutant = _with(tree, index, changed)
             code = _code(mutant)
             text, source = ast.unparse(changed).splitlines()[0][:_MAX_TEXT], ast.unparse(mutant)
-        except RecursionError:
-            continue  # A program can be nested deeper than it can be copied.
+        except (RecursionError, ValueError):
+            continue  # Nested deeper than can be copied, or with a number longer than can be written.
         if code is not None and code not in seen:
             seen.add(code)
             found.append(Mutant(operator=operator, line=line, text=text, source=source))

@@ -96,6 +96,10 @@ ONE_DOCTEST = '''def f(x):
             "Twice x.\nassert f(1) == 2\nassert f(3) == 6\nassert f(5) == 10\nBe quick.",
             "Twice x.\nassert f(1) == 2\nBe quick.",
         ),
+        (
+            'def f(x):\n    """Twice x.\n    >>> f(1) == 2\n    >>> f(3) == 6\n    >>> f(5) == 10 """\n',
+            'def f(x):\n    """Twice x.\n    >>> f(1) == 2\n    """\n',
+        ),
     ],
 )
 def test_of_tests_that_are_all_shown_the_first_is_left(prompt: str, left: str) -> None:

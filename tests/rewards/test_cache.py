@@ -127,6 +127,12 @@ def test_a_digest_is_the_same_in_every_process() -> None:
     assert digests == {KeyMaker((*CONFIGURATION, judge_digest())).key(TASK, "x = 1").hex() + "\n"}
 
 
+def test_a_number_that_python_does_not_write_in_tens_has_a_digest() -> None:
+    huge = 16**5000
+    assert canonical(huge) == canonical(16**5000) != canonical(huge + 1)
+    assert canonical(-huge) != canonical(huge)
+
+
 def test_sets_are_equal_in_any_order_and_dictionaries_are_not() -> None:
     assert canonical({8, 0, 16}) == canonical({16, 8, 0})
     assert canonical({"a": 1, "b": 2}) != canonical({"b": 2, "a": 1})

@@ -198,6 +198,16 @@ def test_truth_is_a_number_and_none_is_no_opinion() -> None:
     assert score(lambda **columns: [None]) is None
 
 
+class Unwilling:
+    """Neither a number nor a list, in words of its own."""
+
+    def __float__(self) -> float:
+        raise RuntimeError("more than one value")
+
+    def __iter__(self) -> Iterator[float]:
+        raise RuntimeError("no values")
+
+
 @pytest.mark.parametrize(
     ("returned", "expected"),
     [
@@ -209,6 +219,8 @@ def test_truth_is_a_number_and_none_is_no_opinion() -> None:
         (["0.5"], "not a number or None"),
         ("5", "not a number or None"),
         ([[0.5]], "not a number or None"),
+        ([Unwilling()], "not a number or None"),
+        (Unwilling(), "not a list"),
         ([float("nan")], "not a finite number"),
         ([float("inf")], "not a finite number"),
         ([-1e200], "not a finite number from -1e+30 to 1e+30"),

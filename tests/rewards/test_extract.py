@@ -152,6 +152,25 @@ def test_a_bare_function_closed_by_a_fence_is_the_program_and_the_prose_after_it
         assert extract_code(f"Here it is.\n\n{CODE}```\n{after}", "f") == CODE
 
 
+def test_a_class_or_a_whole_program_closed_by_a_fence_is_the_program_too() -> None:
+    solution = "class Solution:\n    def f(self, x):\n        return x\n"
+    assert extract_code(f"{solution}```\nIt works.\n", "Solution.f") == solution
+    program = "n = int(input())\nprint(n)\n"
+    assert extract_code(f"{program}```\n", "") == program
+    assert extract_code(f"1.\n```\n{program}```\n", "") == program
+    assert extract_code("class of its own:\n```\ndef f(x):\n    return x\n```", "f") == CODE
+
+
+def test_a_blank_line_may_follow_the_fence_that_opens_a_function() -> None:
+    assert extract_code(f"Here it is:\n```\n\n{CODE}```\n", "f") == f"\n{CODE}"
+
+
+def test_a_block_of_a_list_loses_the_indentation_of_its_fence() -> None:
+    text = "1. Answer:\n\n   ```python\n   def f(x):\n\n       return x\n   ```\n"
+    assert extract_code(text, "f") == "def f(x):\n\n    return x\n"
+    assert extract_code("  ```\ndef f(x):\n    return x\n  ```\n", "f") == "def f(x):\n  return x\n"
+
+
 def test_a_fence_that_nobody_opened_hides_no_block_after_it() -> None:
     assert extract_code(f"```\n\nA function:\n\n```python\n{CODE}```\n", "f") == CODE
     assert extract_code("```\n\nNo function, just prose.\n", "f") == ""

@@ -78,3 +78,8 @@ def test_what_is_no_python_is_refused() -> None:
 def test_a_program_that_is_nested_deeper_than_it_can_be_copied_has_fewer_mutants() -> None:
     branches = "".join(f"    elif x == {number}:\n        return {number}\n" for number in range(1, 400))
     assert mutants_of(f"def f(x):\n    if x == 0:\n        return 0\n{branches}", 4) == []
+
+
+def test_a_number_too_long_to_be_written_is_left_out_of_mutants() -> None:
+    source = f"def f(a):\n    return a + 0x{'f' * 4000}\n"
+    assert [mutant.text for mutant in mutants_of(source, 10)] == ["return None"]
