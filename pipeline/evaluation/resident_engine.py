@@ -88,7 +88,10 @@ async def _attached(config: Config, model_path: str, device: str) -> VllmGenerat
     except (ProcessGoneError, TimeoutError) as error:
         _say(f"process {found.pid}: {error or 'no answer'}")
         return None
-    generator = VllmGenerator(client, config)
+    # Its requests wait for the places that it has.
+    num_places = int(found.identity["engine.max_num_seqs"])
+    generation = config.generation.model_copy(update={"max_num_seqs": num_places})
+    generator = VllmGenerator(client, config.model_copy(update={"generation": generation}))
     if all(wanted[name] == found.identity[name] for name in ("engine.model", "model files")):
         return generator
     update = WeightUpdate(policy_version=1, path=model_path, kind="base")

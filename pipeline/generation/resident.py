@@ -63,6 +63,8 @@ def engine_identity(settings: EngineSettings, environment: Mapping[str, str]) ->
     values |= values.pop("arguments")
     identity = {f"engine.{name}": repr(value) for name, value in values.items()}
     identity |= {f"environment.{name}": value for name, value in environment.items()}
+    # One card may be hidden from the one, another from the other.
+    identity["cards"] = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     identity |= {f"version.{name}": package_version(name) or "none" for name in _PACKAGES}
     identity["version.python"] = platform.python_version()
     identity["version.code"] = files_digest(Path(__file__).parents[1], "**/*.py")

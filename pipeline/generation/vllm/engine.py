@@ -275,7 +275,9 @@ def shared_cache_bytes(config: VllmConfig) -> int | None:
             weights += math.prod(shape) * (1 if is_small and model.quantization is not None else width)
             largest = max(largest, math.prod(shape) * width)
     forward = scheduler.max_num_batched_tokens * _FORWARD_WIDTHS * model.get_hidden_size() * width
-    logits = 3 * 4 * scheduler.max_num_seqs * model.get_vocab_size()
+    spec = config.speculative_config
+    drafts = spec.num_speculative_tokens if spec is not None and spec.method == "draft_model" else 0
+    logits = 3 * 4 * scheduler.max_num_seqs * (1 + drafts) * model.get_vocab_size()
     # A tensor as it comes, and the one that takes its place; adapters are small.
     update = 0 if config.lora_config is not None else 2 * largest
     share = config.cache_config.gpu_memory_utilization * card_bytes

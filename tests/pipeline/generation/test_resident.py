@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from configs.schema import Config
+from pipeline.evaluation import resident_engine
 from pipeline.evaluation.resident_engine import obstacles
 from pipeline.generation import client as client_module
 from pipeline.generation import resident
@@ -194,13 +196,44 @@ def test_stop_resident_ends_the_idle_one_and_says_so(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out == "there is no resident engine\n"
 
 
-def test_the_identity_tells_settings_environment_and_model_files_apart(tmp_path: Path) -> None:
+async def test_an_evaluation_waits_for_the_places_that_its_engine_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    identity = {
+        "engine.max_num_seqs": "4",
+        "engine.max_model_len": "640",
+        "engine.model": "m",
+        "model files": "f",
+    }
+
+    async def find(index: int) -> SimpleNamespace:
+        return SimpleNamespace(pid=1, identity=identity)
+
+    async def connect(path: Path) -> SimpleNamespace:
+        return SimpleNamespace(pid=1)
+
+    monkeypatch.setattr(resident, "find", find)
+    monkeypatch.setattr(resident, "engine_identity", lambda *_: identity)
+    monkeypatch.setattr(EngineClient, "connect", connect)
+    monkeypatch.setattr(resident_engine, "engine_settings", lambda *_: None)
+    generator = await resident_engine._attached(Config(), "m", "cpu")
+    assert generator is not None and generator._max_num_seqs == 4
+
+
+def test_the_identity_tells_settings_environment_and_model_files_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = tmp_path / "model"
     model.mkdir()
     (model / "model.safetensors").write_bytes(b"one")
     mine = settings(str(model))
     before = resident.engine_identity(mine, {"OMP_NUM_THREADS": "2"})
     assert resident.differences(before, resident.engine_identity(mine, {"OMP_NUM_THREADS": "2"})) == []
+    with monkeypatch.context() as other:
+        other.setenv("CUDA_VISIBLE_DEVICES", "1")
+        assert resident.differences(resident.engine_identity(mine, {"OMP_NUM_THREADS": "2"}), before) == [
+            "cards:  there, 1 here"
+        ]
     longer = settings(str(model), max_model_len=2)
     assert resident.differences(resident.engine_identity(longer, {"OMP_NUM_THREADS": "2"}), before) == [
         "engine.max_model_len: 1 there, 2 here"

@@ -117,11 +117,17 @@ def test_the_cache_beside_a_trainer_is_what_the_models_own_weights_leave(
         parallel_config=SimpleNamespace(tensor_parallel_size=1),
         cache_config=SimpleNamespace(gpu_memory_utilization=0.5),
         lora_config=None,
+        speculative_config=None,
     )
     card = SimpleNamespace(get_device_total_memory=lambda: 2**40)
     monkeypatch.setattr("pipeline.generation.vllm.engine.current_platform", card)
     left = shared_cache_bytes(config)
     assert left is not None
+    # The logits of drafts are there as well, three times in fp32; the forward or an update may be more.
+    config.speculative_config = SimpleNamespace(method="draft_model", num_speculative_tokens=1000)
+    with_drafts = shared_cache_bytes(config)
+    assert with_drafts is not None and 0 < left - with_drafts <= 3 * 4 * 1000 * 8
+    config.speculative_config = None
     # The same weights once more, in a layout that nobody loads.
     shutil.copyfile(folder / "model.safetensors", folder / "consolidated.safetensors")
     assert shared_cache_bytes(config) == left
