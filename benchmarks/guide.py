@@ -60,6 +60,7 @@ MEASURED: Final[Mapping[str, Callable[[dict[str, Any]], str]]] = {
     "modes_second_epoch": modes.table,
     "step_limit": step_limit.table,
     "quality": quality.table,
+    "quality_coder": quality.table,
     "coder": coder.table,
     "coder_sixty_steps": coder.table,
     "coder_warm_start": coder.table,
