@@ -39,7 +39,7 @@ PARTS = (
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """One pass, after a short one that does not count."""
     folder, (warm_up, *rest) = model_and_tasks(given)
-    rates = machine_rates(folder)
+    rates = machine_rates(folder, given.threads)
     with Contender("timed", given, folder) as engine:
         engine.wait_ready()
         engine.warm_up(warm_up)

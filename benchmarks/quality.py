@@ -112,6 +112,7 @@ def table(result: Mapping[str, Any]) -> str:
     above = (
         f"{settings['model']}, {settings['steps']} steps; {settings['tasks']}, {settings['samples']} "
         f"samples a task at temperature {settings.get('temperature', 1):g}; before training {before}."
+        f"{contest.of_several_machines(runs)}"
     )
     return table_text(head, rows, above=above)
 

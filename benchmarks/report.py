@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from pipeline.host.device import has_bf16, processor_field
 from pipeline.host.files import write_text_atomically
-from pipeline.host.versions import package_version
+from pipeline.host.versions import package_version, source_commit
 from pipeline.record.ledger_tables import reading
 
 RESULTS: Final = Path(__file__).parent / "results"
@@ -74,9 +74,11 @@ def in_turns(names: Sequence[str], num_repeats: int) -> list[tuple[str, int]]:
 
 
 def circumstances(*packages: str) -> dict[str, Any]:
-    """``versions`` of Python and of those ``packages`` that are installed, and ``hardware``: the processor,
-    the cores that this process may use, the kernel, and how busy the machine was of late."""
+    """``versions`` of Python and of those ``packages`` that are installed, the ``commit`` of this project,
+    and ``hardware``: the processor, the cores that this process may use, the kernel, and how busy the machine
+    was of late."""
     return {
+        "commit": source_commit(),
         "hardware": {
             "cpu": processor_field("model name") or platform.processor() or "unknown",
             "has_bf16": has_bf16("cpu"),

@@ -16,6 +16,7 @@ meanwhile: the rates are measured first.
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 import time
@@ -25,7 +26,15 @@ from typing import Any
 
 import torch
 
-from benchmarks.report import circumstances, make_parser, positive, publish, table_text
+from benchmarks.report import (
+    add_cores_option,
+    circumstances,
+    make_parser,
+    own_cores,
+    positive,
+    publish,
+    table_text,
+)
 from benchmarks.train_step.job import precision_of
 from benchmarks.train_step.profile import linear_shapes, measure_limit
 from benchmarks.whole_runs.contest import steps_ahead
@@ -61,8 +70,12 @@ def memory_rate() -> float:
     return _READ_BYTES / statistics.median(seconds)
 
 
-def machine_rates(folder: str) -> dict[str, Any]:
-    """``flops_per_s`` of products of the shapes of the model in ``folder``, and ``bytes_per_s`` read."""
+def machine_rates(folder: str, num_cores: int) -> dict[str, Any]:
+    """``flops_per_s`` of products of the shapes of the model in ``folder``, and ``bytes_per_s`` read, on so
+    many cores, to which this process is held from now on."""
+    os.sched_setaffinity(0, own_cores(num_cores))
+    # It has counted them already.
+    torch.set_num_threads(num_cores)
     limit = measure_limit(folder, "cpu")
     return {
         "flops_per_s": 1e9 * limit["gflops"],
@@ -173,13 +186,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--sequences", type=positive, default=32, help="sequences that are written at once (%(default)s)"
     )
+    add_cores_option(parser, "--cores", "cores that the runs were held to")
     given: argparse.Namespace = parser.parse_args(arguments)
     if len({run.name for run in given.runs}) < len(given.runs):
         print("error: runs: two folders have one name, under which a result stands", file=sys.stderr)
         return 2
     try:
         folder = str(resolve_model(load_finished(given.runs[0] / "config.yaml").model))
-        rates = machine_rates(folder)
+        rates = machine_rates(folder, given.cores)
         runs = {run.name: measure_run(run, given.steps, given.sequences, rates) for run in given.runs}
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -157,7 +157,8 @@ def summary(verdicts: Sequence[dict[str, Any]], programs: Sequence[Program]) -> 
     passed = {verdict["id"]: verdict["passed"] for verdict in verdicts}
     wrong = [program.id for program in programs if not program.is_right]
     right = [program.id for program in programs if program.is_right]
-    seconds = [verdict["seconds"] for verdict in verdicts if verdict["id"] in set(right)]
+    judged = [one for one in verdicts if one["id"] in set(right) and one["passed"] is not None]
+    seconds = [verdict["seconds"] for verdict in judged]
     return {
         "attacks": len(wrong),
         "attacks_passed": [name for name in wrong if passed[name]],

@@ -34,9 +34,11 @@ from benchmarks.report import (
     write_result,
 )
 from benchmarks.whole_runs.training_run import (
+    DATA_DIGESTS,
     Contender,
     checkpoints,
     config_digest,
+    data_digests,
     drop_optimiser_states,
     evaluated,
     file_digest,
@@ -51,16 +53,11 @@ from pipeline.host.files import read_object
 from pipeline.record.metrics import read_metrics
 
 BASE = "base"  # the model as it was, before any training
-_NOT_COMPARED = (
-    *("work", "keep", "limit", "output", "timeout"),
-    *("only", "repeats", "seeds", "mbpp"),
-)
-# Of what the file of --config says.
-_DIGEST = "config_digest"
-# Of the file of --mbpp; None for the hub's, whose prompts are others.
-_MBPP_DIGEST = "mbpp_digest"
+_NOT_COMPARED = ("work", "keep", "limit", "output", "timeout", "only", "repeats", "seeds", "mbpp")
+# Of what the file of --config says, and of the file of --mbpp; None for the hub's, whose prompts are others.
+_DIGEST, _MBPP_DIGEST = "config_digest", "mbpp_digest"
 # Settings that results of earlier versions do not have; these are gone on with.
-_OF_LATE = (_DIGEST, _MBPP_DIGEST, "curve", "temperature")
+_OF_LATE = (_DIGEST, _MBPP_DIGEST, "curve", "temperature", *DATA_DIGESTS)
 Runs = Mapping[str, Any]
 
 
@@ -144,6 +141,7 @@ def open_store(given: argparse.Namespace) -> ResultStore:
     """The store of a command line; runs are comparable where the model, what --config says and all options
     are the same but those that say which runs, and where they go."""
     options = {name: value for name, value in vars(given).items() if name not in _NOT_COMPARED}
+    options |= data_digests(given)
     if given.config is not None:
         options[_DIGEST] = config_digest(given.config)
     if hasattr(given, "mbpp"):
@@ -236,18 +234,19 @@ def speed_ratios(runs: Runs, name: str, against: str) -> list[float]:
 
 
 def of_several_machines(runs: Runs) -> str:
-    """Said above a table of ratios: in which repeats they are of several machines; nothing where in none.
-
-    Runs of earlier versions do not say theirs.
-    """
+    """Said above a table: which repeats mix machines or commits, as far as their runs say theirs."""
     machines: dict[str, set[str]] = defaultdict(set)
+    commits: dict[str, set[str | None]] = defaultdict(set)
     for key, run in runs.items():
         if "hardware" in run:
-            own = {name: value for name, value in run["hardware"].items() if name != "load_average_at_end"}
-            machines[key.rpartition("/")[2]].add(json.dumps(own, sort_keys=True))
-    mixed = [number for number, found in machines.items() if len(found) > 1]
-    told = f" Repeats whose runs are not all of one machine and kernel: {', '.join(mixed)}."
-    return told if mixed else ""
+            number = key.rpartition("/")[2]
+            machines[number].add(json.dumps({**run["hardware"], "load_average_at_end": None}, sort_keys=True))
+            commits[number].add(run.get("commit"))
+    told = ""
+    for what, found in (("machine and kernel", machines), ("commit", commits)):
+        if mixed := ", ".join(number for number, kinds in found.items() if len(kinds) > 1):
+            told += f" Repeats whose runs are not all of one {what}: {mixed}."
+    return told
 
 
 def curve_of(folder: Path, given: argparse.Namespace) -> list[dict[str, Any]]:

@@ -19,17 +19,20 @@ from typing import Any, Literal
 
 from benchmarks.processes import Watched, run_command
 from benchmarks.report import RUN_PACKAGES, circumstances, comparable, own_cores, rows_of
+from configs.load import load_config
 from configs.yaml_text import dump_value, read_mapping
 from pipeline.evaluation.passk import TaskCount, mean_pass_at_k
 from pipeline.host.files import files_digest, read_object, write_text_atomically
 from pipeline.models.files import is_adapter_folder
 from pipeline.record.metrics import read_metrics
+from rewards.digest import judge_digest
 
 # Beside the run's folder: what was asked, and once it is trained whole, what was watched. Beside a
 # measurement: what was asked.
 _NOTE = ".contest.json"
 # In a note: on which processor and versions a run was, where its speed is asked for.
 _ON = "on"
+_TRAINED_ON, _MEASURED_ON = DATA_DIGESTS = ("dataset_digest", "tasks_digest")
 # Speeds are read off the lines of single steps. Not among what was asked: earlier versions did not say it.
 _EVERY_STEP = ("--set", "output.logging_steps=1")
 _REPORTED = (
@@ -128,15 +131,24 @@ def config_digest(file: Path) -> str:
 
 def _asked(contender: Contender, arguments: Sequence[str], given: argparse.Namespace) -> dict[str, Any]:
     asked: dict[str, Any] = {"asked": [contender.command, *arguments, f"{given.cores} cores"]}
-    return {**asked, "config": config_digest(given.config)} if given.config else asked
+    if given.config:
+        asked["config"] = config_digest(given.config)
+    own = [word.partition("=")[2] for word in contender.arguments if word.startswith("dataset.name=")]
+    return {**asked, _TRAINED_ON: file_digest(own[-1]) if own else data_digests(given)[_TRAINED_ON]}
+
+
+def data_digests(given: argparse.Namespace) -> dict[str, str | None]:
+    """Of the files of tasks that are trained on and measured on; None for sets that have a name."""
+    data_set = load_config(given.config, getattr(given, "mode", None), given.set).dataset.name
+    return {_TRAINED_ON: file_digest(data_set), _MEASURED_ON: file_digest(getattr(given, "tasks", ""))}
 
 
 def _noted(folder: Path, asked: Mapping[str, Any]) -> Mapping[str, Any]:
     """The note on the run in ``folder``; nothing where that is not the one that is ``asked`` for."""
     note = _note_of(folder)
     noted = read_object(note) if note.is_file() else {}
-    # Earlier versions noted the name of the file of settings alone, and not where the run was.
-    earlier = {"config": asked.get("config"), _ON: asked.get(_ON), **noted}
+    # Earlier versions noted the names of files alone, and not where the run was.
+    earlier = {name: asked.get(name) for name in ("config", _ON, _TRAINED_ON)} | dict(noted)
     return noted if all(earlier.get(name) == value for name, value in asked.items()) else {}
 
 
@@ -169,12 +181,16 @@ def evaluated(
 ) -> tuple[Path, Path]:
     """Verdicts and report that ``evaluate_humaneval`` makes beside ``output``, now or earlier.
 
-    Those of another model, other tasks or another ``how`` are made anew, and those of earlier versions, which
-    noted none of these: whoever has a result of them does not ask here.
+    Those of another model, other tasks or another ``how``, by another code that judges, of another processor
+    or other versions are made anew, and those of earlier versions, which noted none of these: whoever has a
+    result of them does not ask here.
     """
     results, report = Path(f"{output}_results.jsonl"), Path(f"{output}_report.json")
     words = ["--model", model, "--tasks", tasks, *how]
-    asked = {"asked": words, "model": _model_digest(model), "tasks": file_digest(tasks)}
+    asked = {
+        **{"asked": words, "model": _model_digest(model), "tasks": file_digest(tasks)},
+        **{"judge": judge_digest(), _ON: comparable(circumstances(*RUN_PACKAGES))},
+    }
     note = _note_of(output)
     noted = read_object(note) if note.is_file() else None
     if noted != asked:

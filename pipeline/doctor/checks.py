@@ -158,7 +158,8 @@ def _ray(machine: Machine) -> Finding:
 
 def _gpu(machine: Machine) -> Finding:
     subject = "gpu"
-    if machine.gpu_driver and Version(machine.gpu_driver) < LEAST_DRIVER:
+    # A torch without CUDA has no use for a driver of any age.
+    if machine.torch_cuda and machine.gpu_driver and Version(machine.gpu_driver) < LEAST_DRIVER:
         mend = f"install a driver of {LEAST_DRIVER} or newer, or --set runtime.device=cpu"
         return failure(subject, f"driver {machine.gpu_driver}: too old for vLLM's CUDA 13", mend)
     if not machine.gpus:
@@ -214,7 +215,8 @@ def _cores(machine: Machine) -> Finding:
 
 def _load(machine: Machine) -> Finding:
     said = f"load average {machine.load_average:.1f}"
-    if machine.load_average > _BUSY_SHARE * machine.usable_cores:
+    # A container sees the load of its whole machine.
+    if machine.load_average > _BUSY_SHARE * machine.num_cores:
         return warning("load", f"{said}: other work uses these cores", "look at top; timings will be worse")
     return ok("load", said)
 

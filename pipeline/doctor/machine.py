@@ -111,6 +111,8 @@ class Machine(Libraries):
 
 def gather(output_folder: Path, *, libraries: Iterable[str] = LIBRARIES) -> Machine:
     """The facts of this machine; imports each of ``libraries`` in another process, and starts a sandbox."""
+    # Before any work of its own.
+    load_average = os.getloadavg()[0]
     probed = probe_libraries(libraries)
     total_gib, free_gib = memory()
     shared = disk(Path("/dev/shm"))
@@ -128,7 +130,7 @@ def gather(output_folder: Path, *, libraries: Iterable[str] = LIBRARIES) -> Mach
         # What another system lacks must not end the doctor before he says so.
         num_allowed=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         core_quota=core_quota(),
-        load_average=os.getloadavg()[0],
+        load_average=load_average,
         thread_variables={name: os.environ[name] for name in _THREAD_VARIABLES if name in os.environ},
         memory_gib=total_gib,
         memory_free_gib=free_gib,

@@ -79,6 +79,9 @@ def test_every_run_says_what_it_was_made_on_and_a_repeat_of_two_machines_is_told
     # A run of an earlier version does not say it.
     del runs["b/0"]["hardware"]
     assert of_several_machines(runs) == ""
+    assert runs["a/0"]["commit"] == result["commit"]
+    runs["b/0"] = {**runs["a/0"], "commit": "another"}
+    assert of_several_machines(runs) == " Repeats whose runs are not all of one commit: 0."
 
 
 @pytest.mark.parametrize(
@@ -114,6 +117,19 @@ def test_results_on_other_files_of_mbpp_do_not_share_a_file(tmp_path: Path) -> N
         open_store(asked)
     with pytest.raises(ValueError, match=r"mbpp_digest was '.*, is None"):
         open_store(argparse.Namespace(**{**vars(asked), "mbpp": None}))
+
+
+def test_results_on_other_files_of_tasks_do_not_share_a_file(tmp_path: Path) -> None:
+    trained, measured = tmp_path / "training.jsonl", tmp_path / "test.jsonl"
+    for file in (trained, measured):
+        file.write_text("{}\n")
+    given = options(modes, tmp_path, "--task-set", str(trained), "--tasks", str(measured))
+    open_store(given).add("base", {})
+    assert list(open_store(given).missing(["base"])) == []
+    for file, name in ((measured, "tasks_digest"), (trained, "dataset_digest")):
+        file.write_text("\n{}\n")
+        with pytest.raises(ValueError, match=f"{name} was '"):
+            open_store(given)
 
 
 def test_what_makes_a_contender_comes_after_what_is_said_for_all(

@@ -65,7 +65,11 @@ def test_a_grader_that_raises_has_given_no_verdict_and_the_next_program_is_judge
     verdicts = grade("skyrl", [foreign, RIGHT], folder)
     assert [(one["id"], one["passed"]) for one in verdicts] == [("a set", None), ("right", True)]
     assert verdicts[0]["fault"].startswith("TypeError")
-    assert summary(verdicts, [foreign, RIGHT])["honest_failed"] == ["a set"]
+    found = summary(verdicts, [foreign, RIGHT])
+    assert found["honest_failed"] == ["a set"]
+    # What gave no verdict took no time for one.
+    assert found["verdicts_per_s"] == 1 / verdicts[1]["seconds"]
+    assert summary(verdicts[:1], [foreign])["verdicts_per_s"] == 0.0
 
 
 def test_what_programs_have_left_of_their_processes_is_ended_with_the_grader(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from benchmarks.processes import Watched, descendants, proportional_mb, run_comm
 from benchmarks.whole_runs.contest import ResultStore, open_store, speed_ratios
 from benchmarks.whole_runs.training_run import (
     Contender,
+    accelerated,
     checkpoints,
     evaluated,
     pass_at_1,
@@ -165,6 +166,15 @@ def test_a_run_is_trained_once_and_again_where_it_was_cut_off_or_is_another(
         assert watched == Watched(seconds=9.0, peak_mb=2500.0)
     assert len(calls) == 1
     assert calls[0][:3] == ["train_accelerated", "--speedup-mode", "conservative"]
+    for text in ("one", "two"):
+        (tmp_path / "tasks.jsonl").write_text(f'{{"task_id": "{text}"}}\n')
+        own = accelerated("own", "balanced", {"dataset.name": str(tmp_path / "tasks.jsonl")})
+        if text == "one":
+            train(own, given, name="own", num_steps=2, seed=0)
+            continue
+        with pytest.raises(ValueError, match="holds a run of other settings"):
+            train(own, given, name="own", num_steps=2, seed=0)
+    del calls[1:]
     cut_off(folder)
     train(CONTENDERS["conservative"], given, name="run", num_steps=2, seed=0)
     assert len(calls) == 2 and "--resume" not in calls[1]

@@ -136,6 +136,13 @@ AILMENTS: dict[str, tuple[dict[str, Any], str, str, str, str]] = {
         "quota is 2.5",
         "runtime.generator_threads=2 --set runtime.trainer_threads=2",
     ),
+    "an old driver that a CPU build has no use for": (
+        {"has_gpu_driver": True, "gpu_driver": "550.54.15"},
+        "gpu",
+        "warning",
+        "torch (a CPU build) sees no GPU",
+        "nvidia-smi",
+    ),
     "a busy machine": ({"load_average": 7.0}, "load", "warning", "7.0", "top"),
     "threads bound by hand": (
         {"thread_variables": {"GOMP_CPU_AFFINITY": "0-1"}},
