@@ -68,6 +68,7 @@ MEASURED: Final[Mapping[str, Callable[[dict[str, Any]], str]]] = {
     "coder_shown_tests": coder.table,
     "turns": turns.table,
     "turn_speed": turn_speed.table,
+    "turn_speed_two_workers": turn_speed.table,
     "ablation": ablation.table,
     "ablation_coder": ablation.measured_table,
     "dropped": ablation.dropped_table,
