@@ -72,16 +72,21 @@ def memory_rate() -> float:
 
 def machine_rates(folder: str, num_cores: int) -> dict[str, Any]:
     """``flops_per_s`` of products of the shapes of the model in ``folder``, and ``bytes_per_s`` read, on so
-    many cores, to which this process is held from now on."""
+    many cores."""
+    before, num_threads = os.sched_getaffinity(0), torch.get_num_threads()
     os.sched_setaffinity(0, own_cores(num_cores))
     # It has counted them already.
     torch.set_num_threads(num_cores)
-    limit = measure_limit(folder, "cpu")
-    return {
-        "flops_per_s": 1e9 * limit["gflops"],
-        "dtype": precision_of(limit),
-        "bytes_per_s": memory_rate(),
-    }
+    try:
+        limit = measure_limit(folder, "cpu")
+        return {
+            "flops_per_s": 1e9 * limit["gflops"],
+            "dtype": precision_of(limit),
+            "bytes_per_s": memory_rate(),
+        }
+    finally:
+        os.sched_setaffinity(0, before)
+        torch.set_num_threads(num_threads)
 
 
 def needed(folder: str, batch: TrainBatch, *, is_lora: bool, has_kl: bool = False) -> dict[str, float]:
