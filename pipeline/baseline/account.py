@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from peft import PeftModel
 from transformers import (
@@ -42,9 +42,6 @@ from rewards.breaker import CircuitBreaker
 from rewards.result import RewardResult
 from rewards.scorer import Scorer
 from rewards.trl import TrlCompletion, completion_text, score_completions, trl_rewards
-
-if TYPE_CHECKING:
-    from trl import GRPOTrainer
 
 # TRL's name -> ours. Its "kl" is the one to the reference, ours to the behaviour policy, so it is not here.
 _METRIC_NAMES = {
@@ -94,8 +91,8 @@ class BaselineAccount(TrainerCallback):
         self._rate: StepRate | None = None
         self._took_s: dict[str, float] = {}
 
-    def watch(self, trainer: GRPOTrainer) -> None:
-        """Time what ``trainer`` does before it scores: generation, and new weights on their way to its vLLM.
+    def watch(self, trainer: Any) -> None:
+        """Time what TRL's ``trainer`` does before it scores: generation, and weights on the way to its vLLM.
 
         Between generation and scoring TRL computes log-probabilities of the policy (with vLLM) and of the
         reference (with ``grpo.beta``): these are forward passes of training, as in the main job.
