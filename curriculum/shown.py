@@ -29,7 +29,7 @@ _CONSTANTS: Final = {"true": "True", "false": "False", "null": "None"}
 # A line that holds nothing but an example, and where what it prints ends.
 _EXAMPLE = re.compile(r"\s*(?:>>>|assert)\s")
 _QUOTES = re.compile(r"\"{3}|'{3}")
-_END_OF_OUTPUT = re.compile(r"\s*(?:$|>>>)|.*(?:\"{3}|'{3})")
+_END_OF_OUTPUT = re.compile(rf"\s*(?:$|>>>)|.*(?:{_QUOTES.pattern})")
 
 
 def hide_tests(task: Task) -> Task:

@@ -34,6 +34,7 @@ class Rule:
     # Where stages share a device, they wait for each other by design.
     is_of_own_devices: bool = False
     is_of_measured: bool = False
+    is_of_all_tasks: bool = False  # Not told where a curriculum holds harder ones back: they come.
 
 
 def _last(rows: Sequence[Row], name: str, num: int = WINDOW) -> list[float]:
@@ -323,17 +324,16 @@ def _percent(shares: Sequence[float]) -> str:
 
 
 def _number(row: Row, name: str) -> float:
-    value = row.get(name)
-    return math.nan if value is None else value
+    return math.nan if (value := row.get(name)) is None else value
 
 
 RULES: Final = (
     Rule(name="answers are cut off", find=_cut_off, is_fatal=True),
     Rule(name="no program in the answers", find=_no_program, is_fatal=True),
     Rule(name="nothing compiles", find=_nothing_compiles, is_fatal=True),
-    Rule(name="no differences in any group", find=_no_signal, is_fatal=True),
+    Rule(name="no differences in any group", find=_no_signal, is_fatal=True, is_of_all_tasks=True),
     Rule(name="no test is ever passed", find=_never_passes, is_fatal=True),
-    Rule(name="every test is passed", find=_always_passes, is_fatal=True),
+    Rule(name="every test is passed", find=_always_passes, is_fatal=True, is_of_all_tasks=True),
     Rule(name="the reward is not the tests", find=_pays_for_style, is_fatal=True),
     Rule(name="entropy has collapsed", find=_entropy, is_fatal=True),
     Rule(name="answers have collapsed", find=_length, is_fatal=True),

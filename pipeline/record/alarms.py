@@ -16,8 +16,6 @@ from pipeline.record.alarm_rules import RULES, WINDOW, Row, Rule
 
 # As far back as a gradient or a length is compared with what it was.
 _REMEMBERED: Final = 20
-# Not told where a curriculum holds harder tasks back: they come by themselves.
-_OF_ALL_TASKS: Final = frozenset({"no differences in any group", "every test is passed"})
 
 
 class Alarms:
@@ -45,7 +43,7 @@ class Alarms:
         if len(rows) < WINDOW:
             return []
         is_easy = self._num_steps - WINDOW < self._num_easy_steps
-        rules = [rule for rule in self._rules if not (is_easy and rule.name in _OF_ALL_TASKS)]
+        rules = [rule for rule in self._rules if not (is_easy and rule.is_of_all_tasks)]
         given = [(rule, self._measured if rule.is_of_measured else rows) for rule in rules]
         found = {rule: text for rule, own in given if (text := rule.find(own, self._config)) is not None}
         fresh = [(rule, text) for rule, text in found.items() if rule not in self._ringing]
