@@ -24,7 +24,9 @@ class AsyncRewardsConfig(Section):
     enabled: bool = Field(
         default=True, description="score each completion as it finishes, not when its batch is done"
     )
-    workers: PositiveInt = Field(default=1, description="reward worker processes")
+    workers: PositiveInt = Field(
+        default=1, description="reward worker processes; with rollouts.max_turns above 1 take 2"
+    )
 
 
 class RewardCacheConfig(Section):
