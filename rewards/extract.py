@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from rewards.syntax import MAX_SOURCE_BYTES
 from sandbox.job import known_names, parse_quietly
 
+OPENS_REASONING = "<think>"
+ENDS_REASONING = re.compile(r"</think>[ \t\r]*$", re.MULTILINE)
 FENCE = re.compile(r" {0,3}```[ \t]*([A-Za-z0-9_+-]*)")
 PYTHON_LANGUAGES = frozenset({"", "py", "python", "python3"})
 _OPENER = re.compile(r"(?:async def|def|class|import|from)[ \t]|@\w")
@@ -23,7 +25,7 @@ _TRIPLE_QUOTES = ('"""', "'''")
 def extract_code(text: str, entry_point: str, prompt: str = "") -> str:
     """The program in ``text`` (the prefill of the answer and the completion together).
 
-    The rules, first match wins:
+    What comes before is no part of the answer (``without_reasoning``). The rules, first match wins:
 
     1. the first complete, non-empty Python code block (language python, python3, py or none), even if
        only a later block defines ``entry_point``;
@@ -44,13 +46,29 @@ def extract_code(text: str, entry_point: str, prompt: str = "") -> str:
 
     Returns "" when there is nothing; the result otherwise ends with a newline.
     """
-    bare, fenced = _split_at_first_fence(text, entry_point, prompt)
+    bare, fenced = _split_at_first_fence(without_reasoning(text), entry_point, prompt)
     code = _bare_code(bare, entry_point, prompt) if bare.strip() else next(_python_blocks(fenced), "")
     if not code.strip():
         return ""
     if _is_continuation(code, entry_point, prompt):
         code = _join_continuation(prompt, code)
     return code if code.endswith("\n") else code + "\n"
+
+
+def without_reasoning(text: str) -> str:
+    """What follows the first line that ends in ``</think>``: the answer of a model that reasons first.
+
+    Where reasoning was begun and not ended, cut at the length limit say, there is no answer yet: "". Whether
+    ``<think>`` was written by the model or by its chat template makes no difference to the first of these. A
+    text that opens with a code fence has no reasoning.
+    """
+    first = next((line for line in text.split("\n") if line.strip()), "")
+    if FENCE.match(first):
+        return text
+    end = ENDS_REASONING.search(text)
+    if end is not None:
+        return text[end.end() :]
+    return "" if first.lstrip().startswith(OPENS_REASONING) else text
 
 
 def _split_at_first_fence(text: str, entry_point: str, prompt: str) -> tuple[str, str]:

@@ -4,8 +4,10 @@ A completion whose program cannot compile, however it goes on, earns the constan
 failure; what it would still write costs time and changes nothing of that. ``AnswerWatch`` follows one
 answer and says when that point is reached. It never says so too early:
 
-- It judges only what rewards.extract takes for the program for certain: the first code block of the
-  answer, opened by a fence of language Python and by a line at column 0. Everything else it lets pass.
+- It judges only what rewards.extract takes for the program for certain: the code block that an answer
+  opens with, by a fence of language Python and by a line at column 0. Before it there may be reasoning
+  (``<think>``) that has ended. Everything else it lets pass: other text may be reasoning too, opened by
+  the chat template, and a block in it is no answer.
 - A program is judged by its whole lines. CPython's parser reads tokens one at a time and always goes the
   same way for the same tokens; if it gives up before it has asked for a token behind the last of them,
   it gives up on every continuation. That is what ``PyCF_ALLOW_INCOMPLETE_INPUT`` tells apart: an error met
@@ -38,7 +40,7 @@ from collections import deque
 from collections.abc import Callable
 
 from pipeline.messages import Completion
-from rewards.extract import FENCE, PYTHON_LANGUAGES
+from rewards.extract import ENDS_REASONING, FENCE, OPENS_REASONING, PYTHON_LANGUAGES
 from rewards.syntax import MAX_SOURCE_BYTES, check_syntax, find_misplaced
 from sandbox.job import parse
 
@@ -60,6 +62,7 @@ class AnswerWatch:
         self._rest = ""  # the line that is not finished yet
         self._body: list[str] | None = None  # the lines of the program; None before its fence
         self._next_check = 1
+        self._is_reasoning = self._has_reasoned = False
         self._is_over = False  # nothing can be told any more, or all has been
         self.is_hopeless = False
         self.feed(prefill)
@@ -79,7 +82,9 @@ class AnswerWatch:
 
     def _take(self, line: str) -> None:
         fence = FENCE.match(line)
-        if self._body is not None and any(part.strip() for part in self._body):
+        if self._is_reasoning:
+            self._is_reasoning = ENDS_REASONING.search(line) is None
+        elif self._body is not None and any(part.strip() for part in self._body):
             if fence is None:
                 self._body.append(line)
             else:
@@ -95,6 +100,10 @@ class AnswerWatch:
             self._body.append(line)
             # It may be the continuation of a function head that the prompt gave.
             self._is_over = line[:1] in (" ", "\t") and bool(line.strip())
+        elif line.strip():
+            # Nothing but reasoning, once, may come before the block.
+            self._is_over = self._has_reasoned or not line.lstrip().startswith(OPENS_REASONING)
+            self._is_reasoning, self._has_reasoned = ENDS_REASONING.search(line) is None, True
 
 
 def _program(body: list[str]) -> str:

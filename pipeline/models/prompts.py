@@ -27,6 +27,7 @@ from configs.schema import Config, GenerationConfig
 from curriculum.task import Task
 from pipeline.host.files import cache_root, files_digest, read_object, write_text_atomically
 from pipeline.messages import SamplingSettings
+from rewards.extract import without_reasoning
 from sandbox.job import parse, prelude_of
 
 if TYPE_CHECKING:
@@ -180,10 +181,12 @@ def _identity(folder: Path) -> str:
 def stop_strings(generation: GenerationConfig) -> tuple[str, ...]:
     """What ends a completion besides the end-of-text token.
 
-    An answer that opens with a fenced block (``assistant_prefill``) ends at the closing fence; without
-    that prefill the first fence met would be the opening one, so nothing is stopped at.
+    An answer that opens with a fenced block (``assistant_prefill``, behind reasoning that it ends) ends at
+    the closing fence; without that prefill the first fence met would be the opening one, so nothing is
+    stopped at.
     """
-    if generation.stop_at_code_fence and generation.assistant_prefill.startswith("```"):
+    opening = without_reasoning(generation.assistant_prefill).lstrip()
+    if generation.stop_at_code_fence and opening.startswith("```"):
         return (CLOSING_FENCE,)
     return ()
 

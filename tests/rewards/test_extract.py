@@ -37,6 +37,10 @@ CODE = "def f(x):\n    return x\n"
         "```python\ndef f(x):\n    return x\n```python\nprint(1)\n```",
         "```bash\npip install x\n```\nand\n```python\ndef f(x):\n    return x\n```",
         "```\n\n```\n```python\ndef f(x):\n    return x\n```",
+        "<think>\n```python\ndef f(x): pass\n```\n</think>\n\n```python\ndef f(x):\n    return x\n```",
+        "\n<think> </think>\ndef f(x):\n    return x",
+        # Its beginning was written by the chat template.
+        "One way:\n```\ndef f(x): pass\n```\nNo. </think> \n\nHere:\n```\ndef f(x):\n    return x\n```",
         "def f(x):\n    return x",
         "Sure, this function does it.\n\ndef f(x):\n    return x\n",
     ],
@@ -89,6 +93,16 @@ def test_a_text_too_long_to_compile_is_not_parsed() -> None:
 def test_the_first_block_is_taken_even_if_a_later_one_defines_the_entry_point() -> None:
     text = "```python\nimport math\n```\n```python\ndef f(x):\n    return x\n```"
     assert extract_code(text, "f") == "import math\n"
+
+
+def test_reasoning_that_did_not_end_holds_no_answer() -> None:
+    assert extract_code("\n<think>\n```python\ndef f(x):\n    return x\n```\n", "f") == ""
+
+
+def test_an_answer_that_opens_with_its_block_has_no_reasoning() -> None:
+    program = 'def f(x):\n    """Up to\n    </think>\n    """\n    return x.split("</think>")\n'
+    assert extract_code(f"\n```python\n{program}```\n", "f") == program
+    assert extract_code('def f(x):\n    return x.split("</think>")\n', "f").count("</think>") == 1
 
 
 def test_indentation_and_blank_lines_stay_as_written() -> None:

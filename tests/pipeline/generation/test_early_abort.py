@@ -199,6 +199,7 @@ def test_a_hopeless_beginning_fails_with_every_continuation(
         st.sampled_from(
             [
                 *("```", "```python\n", "```py\n", "```text\n", "```\n", " ```\n", "\n", "\n\n", "Prose.\n"),
+                *("<think>", "<think>\n", "</think>", " </think>\n"),
                 *(
                     "x = 1\n",
                     "x = (\n",
@@ -252,6 +253,19 @@ def test_the_prefill_opens_the_block() -> None:
 def test_without_a_python_fence_nothing_is_ended() -> None:
     for text in ("x = )\n", "```\nx = )\n", "```text\nx = )\n```\n", "```python\n    x = )\n"):
         assert aborted_at(text, piece=1) is None
+
+
+def test_a_block_within_reasoning_is_not_the_answer() -> None:
+    wrong, answer = "```python\nx = )\n```\n", "\n```python\nx = )\n"
+    for reasoning in (f"<think>\n{wrong}</think>\n", f"\n<think>{wrong}So.</think>\n", "<think></think>\n"):
+        assert aborted_at(reasoning, piece=1) is None
+        assert aborted_at(reasoning + answer, piece=1) == len(reasoning + answer)
+    # The chat template may have begun it: what stands before a block may be reasoning.
+    assert aborted_at(f"One way:\n{wrong}</think>\n", piece=1) is None
+
+
+def test_a_prefill_may_end_the_reasoning() -> None:
+    assert AnswerWatch(f"<think>\n\n</think>\n\n{FENCE}").feed("x = )\n")
 
 
 def test_a_long_answer_is_checked_a_bounded_number_of_times() -> None:

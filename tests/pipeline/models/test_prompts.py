@@ -96,6 +96,8 @@ def test_the_prompt_ends_in_the_prefill_and_has_one_bos(template: str | None, pr
     [
         (True, "```python\n", (CLOSING_FENCE,)),
         (True, "```\n", (CLOSING_FENCE,)),
+        (True, "<think>\n\n</think>\n\n```python\n", (CLOSING_FENCE,)),
+        (True, "<think>\n```python\n", ()),
         (True, "", ()),
         (True, "Here is the code:\n", ()),
         (False, "```python\n", ()),
