@@ -25,7 +25,7 @@ class AsyncRewardsConfig(Section):
         default=True, description="score each completion as it finishes, not when its batch is done"
     )
     workers: PositiveInt = Field(
-        default=1, description="reward worker processes; with rollouts.max_turns above 1 take 2"
+        default=1, description="reward worker processes; rollouts.max_turns above 1 was measured with 2"
     )
 
 

@@ -16,14 +16,15 @@ _TIMEOUT_S = 10.0
 def source_commit(root: Path = _ROOT) -> str | None:
     """The commit that ``root`` is a checkout of, "+changes" where files differ from it; None without git.
 
-    A package that was installed without its checkout has none.
+    A package that was installed without its checkout has none. Results that a benchmark adds to are no code.
     """
     if not (root / ".git").exists():
         return None
     commit = _git(root, "rev-parse", "HEAD")
     if not commit:
         return None
-    return f"{commit}+changes" if _git(root, "status", "--porcelain", "--untracked-files=no") else commit
+    changed = _git(root, "diff", "--name-only", "HEAD", "--", ".", ":(exclude)benchmarks/results")
+    return f"{commit}+changes" if changed else commit
 
 
 def _git(root: Path, *arguments: str) -> str:
