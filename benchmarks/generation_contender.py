@@ -229,9 +229,8 @@ class Hosted:
         kinds = {"timed": TimedEngine, "vllm_defaults": VllmDefaults, "transformers": TransformersGenerate}
         self._contender: Contender = kinds.get(name, OwnEngine)(config, model_path)
         tokenizer = load_tokenizer(model_path, trust_remote_code=False)
-        prefill = config.generation.assistant_prefill
         self._prompts = {
-            task.task_id: encode_prompt(tokenizer, task, prefill)
+            task.task_id: encode_prompt(tokenizer, task, config.generation)
             for task in load_named_tasks(config.evaluation.tasks)
         }
 

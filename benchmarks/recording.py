@@ -173,7 +173,7 @@ async def _collect(
     config: Config,
 ) -> RolloutGroup:
     prefill = config.generation.assistant_prefill
-    prompt_ids = encode_prompt(tokenizer, task, prefill)
+    prompt_ids = encode_prompt(tokenizer, task, config.generation)
     request = GenerationRequest(
         request_id=f"draw-{draw_id}",
         prompt_ids=prompt_ids,

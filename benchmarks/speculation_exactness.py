@@ -127,9 +127,10 @@ def logprob_difference(model: PreTrainedModel, prompt: Sequence[int], drawn: Dra
 
 async def compare(given: argparse.Namespace) -> dict[str, Any]:
     """Draw with every method and compare."""
-    folder = resolve_model(Config().model)
+    config = Config()
+    folder = resolve_model(config.model)
     task = ladder_tasks("train")[0]
-    prompt = encode_prompt(load_tokenizer(folder), task, "```python\n")
+    prompt = encode_prompt(load_tokenizer(folder), task, config.generation)
     # Whole blocks and one token: every sample but the first finds nearly all of it in the cache.
     prompt = prompt[-((len(prompt) - 1) // _BLOCK * _BLOCK + 1) :]
     models = (load_model(folder), shaken(load_model(folder)))

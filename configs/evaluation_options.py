@@ -10,17 +10,21 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from configs.errors import ConfigError, Problem, wrong_value
+from configs.generation_schema import chat_template_problems
 from configs.rollouts_schema import FeedbackKind
 from configs.schema import Config, RuntimeConfig
 from configs.section import module_name_problems
 from configs.task_sets import task_set_problems
+from configs.yaml_text import parse_value
 
 ENGINES = ("vllm", "transformers")
 PROMPT_FORMS = ("chat", "completion")
 FEEDBACK: tuple[str, ...] = get_args(FeedbackKind)
+# Options that only say how a chat is asked.
+_OF_CHATS = ("system_prompt", "chat_template_kwargs", "assistant_prefill")
 _SLOWEST_TOKEN_S = 2.0  # of an engine that works, with a batch of an evaluation's size
 
 
@@ -30,13 +34,14 @@ class EvaluationOptions:
 
     Exactly one of ``model`` (as ``model.name`` in a configuration) and ``samples`` (a JSONL file in OpenAI's
     format) is given; ``against`` is another one to compare it with. ``prompt_form`` says how the model is
-    asked: by its chat template, or with text to be continued; ``assistant_prefill`` is what answers to the
-    first begin with, as ``generation.assistant_prefill`` in a configuration. ``timeout`` bounds the CPU
-    seconds of one sample's run (of one test, where the answer is a whole program). ``per_task`` shows every
-    task. ``ks`` are the k of pass@k; left empty, they become 1 and, where it is larger and known,
-    ``num_samples``. ``num_samples``, the completions per task, and the sampling settings only count when
-    sampling. An answer that failed is followed by up to ``turns`` - 1 more, after ``feedback``
-    (rewards.feedback) on the one before, or what a user's function ``custom_feedback`` makes of that.
+    asked: by its chat template, or with text to be continued; for the first ``system_prompt``,
+    ``assistant_prefill`` and ``chat_template_kwargs`` (written as JSON or YAML) are as in ``generation`` of a
+    configuration. ``timeout`` bounds the CPU seconds of one sample's run (of one test, where the answer is a
+    whole program). ``per_task`` shows every task. ``ks`` are the k of pass@k; left empty, they become 1 and,
+    where it is larger and known, ``num_samples``. ``num_samples``, the completions per task, and the sampling
+    settings only count when sampling. An answer that failed is followed by up to ``turns`` - 1 more, after
+    ``feedback`` (rewards.feedback) on the one before, or what a user's function ``custom_feedback`` makes of
+    that.
     ``limit`` evaluates the first so many tasks. ``output`` is the file for samples and verdicts. ``seed``
     makes each task's samples repeatable with the Transformers engine, and with vLLM on a GPU; vLLM 0.31 on a
     CPU ends on some seeded batches, so none are sent to it there. ``allow_unsafe`` and ``modules`` are as in
@@ -52,6 +57,8 @@ class EvaluationOptions:
     samples: str | None = None
     against: str | None = None
     prompt_form: str = "chat"
+    system_prompt: str | None = None
+    chat_template_kwargs: str | None = None
     assistant_prefill: str | None = None
     timeout: float = 2.0
     per_task: bool = False
@@ -106,9 +113,7 @@ class EvaluationOptions:
             yield wrong_value(
                 "--turns", self.turns, "1 with --prompt-form completion, which is no conversation"
             )
-        if self.assistant_prefill is not None and self.prompt_form == "completion":
-            allowed = "nothing with --prompt-form completion, where the prompt itself is continued"
-            yield wrong_value("--assistant-prefill", self.assistant_prefill, allowed)
+        yield from self._chat_problems()
         if self.engine not in ENGINES:
             yield wrong_value("--engine", self.engine, f"one of: {', '.join(ENGINES)}")
         if self.engine != "vllm" and (self.attach or self.keep_alive):
@@ -119,6 +124,21 @@ class EvaluationOptions:
             )
         yield from self._k_problems()
 
+    def _chat_problems(self) -> Iterator[Problem]:
+        for name in _OF_CHATS:
+            value = getattr(self, name)
+            if value is not None and self.prompt_form == "completion":
+                allowed = "nothing with --prompt-form completion, where the prompt itself is continued"
+                yield wrong_value(f"--{name.replace('_', '-')}", value, allowed)
+        if self.chat_template_kwargs is not None:
+            variables = parse_value(self.chat_template_kwargs)
+            if not isinstance(variables, dict) or not all(isinstance(name, str) for name in variables):
+                allowed = 'a mapping, such as {"enable_thinking": false}'
+                yield wrong_value("--chat-template-kwargs", self.chat_template_kwargs, allowed)
+            else:
+                for problem in chat_template_problems(variables):
+                    yield replace(problem, field=f"--chat-template-kwargs: {problem.field}")
+
     def sample_settings(self) -> dict[str, str]:
         """What the samples of an evaluation, and their verdicts, depend on besides model and tasks."""
         names = [
@@ -127,7 +147,7 @@ class EvaluationOptions:
         ]
         # Of no meaning where there is one turn, and then not in the journals of earlier versions either.
         names += ["turns", "feedback"] if self.turns > 1 else []
-        given = ("custom_feedback", "assistant_prefill")
+        given = ("custom_feedback", *_OF_CHATS)
         names += [name for name in given if getattr(self, name) is not None]
         return {name.replace("_", " "): str(getattr(self, name)) for name in names}
 
@@ -211,9 +231,12 @@ def _is_number(value: object) -> bool:
 
 def config_of(options: EvaluationOptions, model: str) -> Config:
     """The configuration of an engine that answers as ``options`` say, with the weights of ``model``."""
-    generation = {"engine": options.engine, "max_completion_length": options.max_completion_length}
-    if options.assistant_prefill is not None:
-        generation["assistant_prefill"] = options.assistant_prefill
+    generation: dict[str, Any] = {
+        name: value for name in _OF_CHATS if (value := getattr(options, name)) is not None
+    }
+    generation |= {"engine": options.engine, "max_completion_length": options.max_completion_length}
+    if options.chat_template_kwargs is not None:
+        generation["chat_template_kwargs"] = parse_value(options.chat_template_kwargs)
     # No option says it, and a slow machine may take seconds for a token of many answers.
     patience_s = max(RuntimeConfig().generation_timeout_s, _SLOWEST_TOKEN_S * options.max_completion_length)
     return Config.model_validate(

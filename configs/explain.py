@@ -45,7 +45,6 @@ _ELSEWHERE = {
 # TRL's that have none, with the reasons in docs/from_trl.md.
 _NOT_OFFERED = frozenset(
     {
-        "chat_template_kwargs",
         "entropy_coef",
         "generation_batch_size",
         "generation_kwargs",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from pydantic import Field
@@ -16,6 +16,23 @@ from configs.section import (
     Section,
     Text,
 )
+
+# What a chat is rendered from, and the arguments of Transformers' apply_chat_template that are no variables.
+_TEMPLATE_OURS = frozenset(
+    {
+        *("add_generation_prompt", "chat_template", "continue_final_message", "conversation", "max_length"),
+        *("messages", "padding", "return_assistant_tokens_mask", "return_dict", "return_tensors"),
+        *("tokenize", "tokenizer_kwargs", "truncation"),
+    }
+)
+
+
+def chat_template_problems(variables: Mapping[str, Any]) -> Iterator[Problem]:
+    """What ``generation.chat_template_kwargs`` must not name."""
+    for name, value in variables.items():
+        if name in _TEMPLATE_OURS:
+            allowed = "variables of the chat template's own; this one the project sets"
+            yield wrong_value(f"chat_template_kwargs.{name}", value, allowed)
 
 
 class GenerationConfig(Section):
@@ -34,6 +51,15 @@ class GenerationConfig(Section):
         default=512, description="longer prompts are refused, or left out (dataset.overlong_prompts)"
     )
     max_completion_length: PositiveInt = Field(default=128, description="tokens per completion")
+    system_prompt: str | None = Field(
+        default=None,
+        description="the system message before each prompt; null: none, or the chat template's own",
+    )
+    chat_template_kwargs: dict[str, Any] = Field(
+        default_factory=dict,
+        description="variables for the model's chat template, enable_thinking say; one that it does not read "
+        "is refused",
+    )
     assistant_prefill: str = Field(
         default="```python\n",
         description="text that opens the answer, as if the model had written it; may be empty",
@@ -108,6 +134,7 @@ class GenerationConfig(Section):
     tensor_parallel_size: PositiveInt = Field(default=1, description="GPUs that one generator is split over")
 
     def _problems(self) -> Iterator[Problem]:
+        yield from chat_template_problems(self.chat_template_kwargs)
         if self.quantization == "int8" and self.enforce_eager is False:
             allowed = "true with int8: what is compiled keeps the kernels that it began with"
             yield wrong_value("enforce_eager", False, allowed, "quantization")

@@ -220,6 +220,12 @@ _SAMPLING = (
         "prompt_form",
         "chat (default), or completion for models without a chat template",
     ),
+    Flag("--system-prompt TEXT", "system_prompt", "the system message before each prompt; default: none"),
+    Flag(
+        "--chat-template-kwargs JSON",
+        "chat_template_kwargs",
+        "variables for the chat template, such as '{\"enable_thinking\": false}'",
+    ),
     Flag(
         "--assistant-prefill TEXT",
         "assistant_prefill",

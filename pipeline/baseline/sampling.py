@@ -69,11 +69,10 @@ def prompt_dataset(tasks: Sequence[Task], tokenizer: PreTrainedTokenizerBase, co
     The prompts are plain text, not messages, so that TRL's tokens are those of the main job. Raises
     ValueError for a prompt that TRL would tokenise differently.
     """
-    prefill = config.generation.assistant_prefill
     rows = []
     for task in tasks:
-        token_ids = encode_prompt(tokenizer, task, prefill)
-        text = render_prompt(tokenizer, task, prefill)
+        token_ids = encode_prompt(tokenizer, task, config.generation)
+        text = render_prompt(tokenizer, task, config.generation)
         rows.append({"prompt": _as_trl_reads_it(text, token_ids, tokenizer, task), "task_id": task.task_id})
     # TRL leaves out what does not fill a step: all of a data set that is smaller than one.
     return Dataset.from_list(rows * math.ceil(config.prompts_per_step / len(rows)))

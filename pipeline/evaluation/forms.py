@@ -51,7 +51,7 @@ class ChatForm:
 
     def prompt_ids(self, task: Task) -> tuple[int, ...]:
         """See AnswerForm."""
-        return encode_prompt(self.tokenizer, task, self.generation.assistant_prefill)
+        return encode_prompt(self.tokenizer, task, self.generation)
 
     def stop(self, task: Task) -> tuple[str, ...]:
         """See AnswerForm."""

@@ -110,9 +110,7 @@ def _overlong(
     tokenizer: PreTrainedTokenizerBase | PromptTokenizer, tasks: Iterable[Task], generation: GenerationConfig
 ) -> dict[str, int]:
     """The tokens of each prompt that is longer than ``generation.max_prompt_length``, by task id."""
-    lengths = {
-        task.task_id: len(encode_prompt(tokenizer, task, generation.assistant_prefill)) for task in tasks
-    }
+    lengths = {task.task_id: len(encode_prompt(tokenizer, task, generation)) for task in tasks}
     return {name: length for name, length in lengths.items() if length > generation.max_prompt_length}
 
 

@@ -69,7 +69,7 @@ class SecondTries:
         self._kind = kind
         self._custom = custom
         self._one_at_a_time = asyncio.Lock()
-        tokens = TurnTokens(tokenizer, form.generation.assistant_prefill, MAX_FEEDBACK_LENGTH, tasks[0])
+        tokens = TurnTokens(tokenizer, form.generation, MAX_FEEDBACK_LENGTH, tasks[0])
         self._terms = TurnTerms(tokens=tokens, feedback=self._feedback, kind=kind, max_turns=max_turns)
 
     async def go_on(

@@ -6,6 +6,7 @@ has not ended it says so. Measures nothing.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -135,10 +136,21 @@ def _lines(model: TrainedModel, base: str) -> Iterator[str]:
     yield "```"
     yield ""
     yield (
-        "The model was asked through its chat template, where it has one, and its answer was opened with "
-        f"{config.generation.assistant_prefill!r}. It writes programs that may be wrong: run them in a "
-        "sandbox."
+        f"The model was asked through its chat template, where it has one, {_chat_terms(config)}and its "
+        f"answer was opened with {config.generation.assistant_prefill!r}. It writes programs that may be "
+        "wrong: run them in a sandbox."
     )
+
+
+def _chat_terms(config: Config) -> str:
+    """What else the prompt was made with; empty where nothing."""
+    generation = config.generation
+    terms = (
+        "" if generation.system_prompt is None else f"with the system prompt {generation.system_prompt!r} "
+    )
+    if generation.chat_template_kwargs:
+        terms += f"with its variables {json.dumps(generation.chat_template_kwargs, default=str)} "
+    return terms
 
 
 def _section(title: str) -> tuple[str, ...]:

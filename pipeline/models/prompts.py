@@ -48,10 +48,11 @@ _WRITE_PROGRAM = (
 CLOSING_FENCE = "\n```"
 # Stands for an answer in a rendered conversation; no template changes it.
 _MARK = "THE-ANSWER-STANDS-HERE"
+_ENDED_REASONING = re.compile(r"\s*<think>.*</think>\s*", re.DOTALL)
 
 
-def prompt_messages(task: Task) -> list[dict[str, str]]:
-    """The chat that asks for ``task``: one user message, no system message.
+def prompt_messages(task: Task, system_prompt: str | None = None) -> list[dict[str, str]]:
+    """The chat that asks for ``task``: the system message, where there is one, and one user message.
 
     A prompt that is a function head with a docstring (HumanEval's form) is shown in a code block and
     to be completed; a prompt in plain words is followed by a line that asks for the function (or the class,
@@ -61,7 +62,8 @@ def prompt_messages(task: Task) -> list[dict[str, str]]:
         content = f"{_COMPLETE_FUNCTION}\n\n```python\n{task.prompt.strip()}\n```"
     else:
         content = f"{task.prompt.strip()}\n{what_to_write(task)}"
-    return [{"role": "user", "content": content}]
+    system = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
+    return [*system, {"role": "user", "content": content}]
 
 
 def what_to_write(task: Task) -> str:
@@ -89,29 +91,57 @@ def is_function_head(prompt: str, entry_point: str) -> bool:
     return True
 
 
-def render_prompt(tokenizer: PreTrainedTokenizerBase, task: Task, prefill: str) -> str:
-    """The text the model continues: the chat template's, or plain text without one, then ``prefill``.
+def render_prompt(tokenizer: PreTrainedTokenizerBase, task: Task, generation: GenerationConfig) -> str:
+    """The text the model continues: the chat template's, or plain text without one, then the prefill.
 
-    ``prefill`` opens the answer as if the model had written it; it may be empty. Raises ValueError for a
-    template that cannot be used.
+    ``assistant_prefill`` opens the answer as if the model had written it; it may be empty. Raises ValueError
+    for a template that cannot be used, that leaves ``system_prompt`` out, or that reads no variable of a
+    name in ``chat_template_kwargs``.
     """
-    messages = prompt_messages(task)
+    messages = prompt_messages(task, generation.system_prompt)
+    _refuse_unread_kwargs(tokenizer, generation)
     if tokenizer.chat_template is None:
-        return f"{messages[0]['content']}\n\n{prefill}"
+        contents = (message["content"] for message in messages)
+        return "\n\n".join([*filter(None, contents), generation.assistant_prefill])
+    name = tokenizer.name_or_path
     try:
-        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        text = _apply_template(tokenizer, messages, generation)
     # A template is a program.
     except Exception as error:
         raise ValueError(
-            f"model.name: the chat template of {tokenizer.name_or_path!r} cannot be used "
-            f"({type(error).__name__}: {error})"
+            f"model.name: the chat template of {name!r} cannot be used ({type(error).__name__}: {error})"
         ) from error
+    if (generation.system_prompt or "").strip() not in text:
+        raise ValueError(f"generation.system_prompt: the chat template of {name!r} leaves it out; set null")
+    return text + generation.assistant_prefill
+
+
+def _refuse_unread_kwargs(tokenizer: PreTrainedTokenizerBase, generation: GenerationConfig) -> None:
+    """Raise ValueError for a name in ``chat_template_kwargs`` that does not occur in the template.
+
+    Jinja leaves out without a word what a template does not read.
+    """
+    template = "" if tokenizer.chat_template is None else str(tokenizer.chat_template)
+    for name in generation.chat_template_kwargs:
+        if re.search(rf"\b{re.escape(name)}\b", template) is None:
+            raise ValueError(
+                f"generation.chat_template_kwargs.{name}: the chat template of {tokenizer.name_or_path!r} "
+                "reads no such variable; leave it out"
+            )
+
+
+def _apply_template(
+    tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], generation: GenerationConfig
+) -> str:
+    text = tokenizer.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=True, **generation.chat_template_kwargs
+    )
     assert isinstance(text, str)
-    return text + prefill
+    return text
 
 
 def encode_prompt(
-    tokenizer: PreTrainedTokenizerBase | PromptTokenizer, task: Task, prefill: str
+    tokenizer: PreTrainedTokenizerBase | PromptTokenizer, task: Task, generation: GenerationConfig
 ) -> tuple[int, ...]:
     """The token ids, length P, of ``render_prompt``, tokenised once as one string.
 
@@ -119,8 +149,8 @@ def encode_prompt(
     tokenizer's own (a BOS, where it has one).
     """
     if isinstance(tokenizer, PromptTokenizer):
-        return tokenizer.encode(task, prefill)
-    text = render_prompt(tokenizer, task, prefill)
+        return tokenizer.encode(task, generation)
+    text = render_prompt(tokenizer, task, generation)
     encoded = tokenizer(text, add_special_tokens=tokenizer.chat_template is None)
     return tuple(int(token_id) for token_id in encoded["input_ids"])
 
@@ -143,11 +173,12 @@ class PromptTokenizer:
         except ValueError:
             self._known = {}  # None yet, or a damaged one: the real tokenizer fills it again.
 
-    def encode(self, task: Task, prefill: str) -> tuple[int, ...]:
+    def encode(self, task: Task, generation: GenerationConfig) -> tuple[int, ...]:
         """See ``encode_prompt``."""
-        key = f"prompt {json.dumps([prompt_messages(task), prefill])}"
+        form = (generation.assistant_prefill, generation.chat_template_kwargs)
+        key = f"prompt {json.dumps([prompt_messages(task, generation.system_prompt), *form], default=str)}"
         if key not in self._known:
-            self._known[key] = list(encode_prompt(self.real(), task, prefill))
+            self._known[key] = list(encode_prompt(self.real(), task, generation))
             self._num_new += 1
         return tuple(self._known[key])
 
@@ -246,13 +277,20 @@ def decoded(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) -> str
 class TurnTokens:
     """Encodes feedback in the form of the model's chat template, in at most ``max_length`` tokens.
 
-    ``task`` is any, to try the template on; ``prefill`` opens each answer. Raises ValueError for a template
-    that cannot go on after an answer, and for a bound that the template's own words do not fit into.
+    ``task`` is any, to try the template on; ``generation`` says how it is asked, and what opens each answer.
+    Raises ValueError for a template that cannot go on after an answer, and for a bound that the template's
+    own words do not fit into.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, prefill: str, max_length: int, task: Task) -> None:
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        generation: GenerationConfig,
+        max_length: int,
+        task: Task,
+    ) -> None:
         self._tokenizer = tokenizer
-        self._prefill = prefill
+        self._generation = generation
         self._max_length = max_length
         if (least := len(self._encode(task, ""))) > max_length:
             raise ValueError(
@@ -271,7 +309,8 @@ class TurnTokens:
         return feedback, ids[1:] if answer_ids[-1:] == ids[:1] else ids
 
     def _encode(self, task: Task, feedback: str) -> tuple[int, ...]:
-        encoded = self._tokenizer(self._between(task, feedback) + self._prefill, add_special_tokens=False)
+        text = self._between(task, feedback) + self._generation.assistant_prefill
+        encoded = self._tokenizer(text, add_special_tokens=False)
         return tuple(int(token_id) for token_id in encoded["input_ids"])
 
     def _between(self, task: Task, feedback: str) -> str:
@@ -282,20 +321,24 @@ class TurnTokens:
         tokenizer = self._tokenizer
         if tokenizer.chat_template is None:
             return f"\n\n{message}\n\n"
-        prompt = render_prompt(tokenizer, task, "")
+        generation = self._generation
+        prompt = render_prompt(tokenizer, task, generation).removesuffix(generation.assistant_prefill)
         messages = [
-            *prompt_messages(task),
+            *prompt_messages(task, generation.system_prompt),
             {"role": "assistant", "content": _MARK},
             {"role": "user", "content": message},
         ]
         try:
-            text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            text = _apply_template(tokenizer, messages, generation)
         # A template is a program.
         except Exception as error:
             raise self._unfit(f"{type(error).__name__}: {error}") from error
-        assert isinstance(text, str)
         before, _, after = text.partition(_MARK)
-        if before != prompt or not after or message not in after:
+        # Reasoning that the template itself begins and ends (enable_thinking=False) it may leave out of what
+        # lies behind; the model goes on from the tokens that it had.
+        opened = prompt.removeprefix(before)
+        is_same = prompt.startswith(before) and (not opened or _ENDED_REASONING.fullmatch(opened))
+        if not is_same or not after or message not in after:
             raise self._unfit("a prompt is not the beginning of the conversation that goes on from it")
         return after
 

@@ -303,8 +303,7 @@ def _tasks(config: Config, choose: ChooseTasks) -> list[str]:
             tokenizer = PromptTokenizer(folder, trust_remote_code=config.model.trust_remote_code)
         heldout = () if is_fetched(config.evaluation.tasks) else heldout_tasks(config)
         if tokenizer is not None and config.rollouts.max_turns > 1 and (known := (*tasks, *heldout)):
-            prefill = config.generation.assistant_prefill
-            TurnTokens(tokenizer.real(), prefill, MAX_FEEDBACK_LENGTH, known[0])
+            TurnTokens(tokenizer.real(), config.generation, MAX_FEEDBACK_LENGTH, known[0])
         if not tasks:
             if tokenizer is not None:
                 tasks_that_fit(tokenizer, (), heldout, config, note)

@@ -53,6 +53,7 @@ _MEASURED_BY = (
         f"evaluation.{name}"
         for name in ("tasks", "max_tasks", "num_samples", "temperature", "top_p", "max_completion_length")
     ),
+    *("generation.system_prompt", "generation.chat_template_kwargs"),
     *("generation.assistant_prefill", "generation.stop_at_code_fence"),
     *(f"execution.{name}" for name in ("timeout", "max_memory", "modules")),
 )

@@ -145,7 +145,7 @@ def _turn_tokens(config: Config, tokenizer: PromptTokenizer, tasks: Sequence[Tas
     """
     if config.rollouts.max_turns == 1:
         return None
-    return TurnTokens(tokenizer.real(), config.generation.assistant_prefill, MAX_FEEDBACK_LENGTH, tasks[0])
+    return TurnTokens(tokenizer.real(), config.generation, MAX_FEEDBACK_LENGTH, tasks[0])
 
 
 def _turn_terms(config: Config, tokens: TurnTokens, scorer: RewardPool) -> TurnTerms:

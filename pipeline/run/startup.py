@@ -86,7 +86,7 @@ async def _score_group(config: Config, task: Task, stages: Stages) -> None:
     prefill = config.generation.assistant_prefill
     request = GenerationRequest(
         request_id="startup",
-        prompt_ids=encode_prompt(stages.tokenizer, task, prefill),
+        prompt_ids=encode_prompt(stages.tokenizer, task, config.generation),
         num_generations=config.grpo.num_generations,
         sampling=training_sampling(config),
     )

@@ -220,6 +220,11 @@ RESUMES: dict[str, tuple[Changes, tuple[str, ...], tuple[str, ...]]] = {
         ("--set", "generation.assistant_prefill="),
         ("generation.assistant_prefill", "as the run was measured before training"),
     ),
+    "another system prompt than it was measured with before": (
+        {"evaluation_before.json": MEASURED},
+        ("--set", "generation.system_prompt=Be terse."),
+        ("generation.system_prompt", "Be terse.", "null, as the run was measured before training"),
+    ),
     "another seed": ({}, ("--set", "training.seed=7"), ("training.seed", "7", "0, as in run/config.yaml")),
     "another curriculum": (
         {},

@@ -385,7 +385,7 @@ def test_trl_reads_the_prompts_that_the_main_job_samples_from(tmp_path: Path) ->
     assert len(dataset) == len(TASKS)
     for row, task in zip(dataset, TASKS, strict=True):
         assert row["task_id"] == task.task_id
-        expected = encode_prompt(tokenizer, task, config.generation.assistant_prefill)
+        expected = encode_prompt(tokenizer, task, config.generation)
         assert tuple(tokenizer(text=row["prompt"])["input_ids"]) == expected
 
 

@@ -268,6 +268,22 @@ def test_answers_begin_as_they_are_asked_to(tmp_path: Path) -> None:
     assert record["settings"]["assistant prefill"] == "Well, "
 
 
+def test_a_chat_is_asked_with_a_system_prompt_and_the_template_s_variables(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = save_byte_model(tmp_path / "model")
+    (model / "chat_template.jinja").write_text(
+        "{% for m in messages %}<{{ m.content }}>{% endfor %}{{ 'briefly' if brief }}"
+    )
+    asked = ("-n", "1", "--system-prompt", "Be terse.", "--chat-template-kwargs")
+    assert _run(*_sampling(tmp_path, model, *asked, '{"brief": true}')) == 0
+    record = json.loads((tmp_path / "out.jsonl_report.json").read_text("utf-8"))
+    assert record["settings"]["system prompt"] == "Be terse."
+    assert record["settings"]["chat template kwargs"] == '{"brief": true}'
+    assert _run(*_sampling(tmp_path, model, *asked, '{"breif": true}')) == 2
+    assert "generation.chat_template_kwargs.breif: the chat template of" in capsys.readouterr().err
+
+
 def test_failures_are_counted_by_kind_and_reason() -> None:
     def sample(outcome: Outcome, detail: str) -> EvaluatedSample:
         return EvaluatedSample(task_id="t", text="", result=result_of(outcome, detail))
@@ -323,6 +339,15 @@ def test_tasks_of_evalplus_are_counted_on_the_original_inputs_as_well(
         (["--model", "m", "--timeout", "0"], "--timeout: 0"),
         (["--model", "m", "--seed", str(2**31)], "--seed: 2147483648"),
         (["--model", "m", "--prompt-form", "completion", "--assistant-prefill", ""], "--assistant-prefill"),
+        (["--model", "m", "--prompt-form", "completion", "--system-prompt", "Be terse."], "--system-prompt"),
+        (
+            ["--model", "m", "--chat-template-kwargs", "brief"],
+            'a mapping, such as {"enable_thinking": false}',
+        ),
+        (
+            ["--model", "m", "--chat-template-kwargs", "tokenize: 1"],
+            "chat_template_kwargs.tokenize: 1 is not",
+        ),
         (["--model", "m", "--tasks", "humanevil"], "did you mean humaneval"),
         (["--model", "m", "--tasks", "hf://datasets/a.jsonl"], "hf://datasets/OWNER/NAME"),
         (["--samples", "{samples}", "--against", "none.jsonl"], "no such file: none.jsonl"),

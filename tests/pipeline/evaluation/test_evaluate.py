@@ -104,12 +104,13 @@ def test_what_is_asked_is_the_prompt_with_its_prefill_and_ends_where_the_form_sa
     tasks = ladder_tasks("train")[:3]
     generator = ScriptedGenerator(lambda name, index: "")
     evaluate(generator, tasks, 1, _FixedScorer(lambda text: Outcome.WRONG), prefill=_PREFILL)
+    with_prefill, without = (GenerationConfig(assistant_prefill=prefill) for prefill in (_PREFILL, ""))
     asked = {request.request_id: request for request in generator.requests}
     for task in tasks:
         request = asked[f"evaluation/{task.task_id}"]
-        assert request.prompt_ids == encode_prompt(make_tokenizer(), task, _PREFILL)
-        assert request.prompt_ids != encode_prompt(make_tokenizer(), task, "")
-        assert request.sampling.stop == stop_strings(GenerationConfig(assistant_prefill=_PREFILL)) != ()
+        assert request.prompt_ids == encode_prompt(make_tokenizer(), task, with_prefill)
+        assert request.prompt_ids != encode_prompt(make_tokenizer(), task, without)
+        assert request.sampling.stop == stop_strings(with_prefill) != ()
 
 
 def test_what_is_missing_of_a_task_is_not_drawn_with_the_seed_of_what_is_there(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
+from configs.schema import GenerationConfig
 from curriculum.ladder.index import ladder_tasks
 from pipeline.generation.generator import GeneratorError
 from pipeline.messages import Completion, GenerationRequest, WeightUpdate
@@ -30,6 +31,7 @@ from tests.pipeline.generation.test_early_abort_engines import check_aborted, co
 pytestmark = pytest.mark.slow
 
 PREFILL = "```python\n"
+ASKED = GenerationConfig(assistant_prefill=PREFILL)
 TASK = ladder_tasks("train")[0]
 GAUGE = 8
 
@@ -37,7 +39,7 @@ GAUGE = 8
 @cache
 def prompt_of(model_path: Path) -> tuple[int, ...]:
     """The task's, in the tokens of that model."""
-    return encode_prompt(load_tokenizer(model_path), TASK, PREFILL)
+    return encode_prompt(load_tokenizer(model_path), TASK, ASKED)
 
 
 def ask(
@@ -84,7 +86,7 @@ def test_completions_end_at_the_closing_fence_and_carry_their_text(vllm_engine: 
 
 def test_a_group_reads_its_prompt_once_but_for_the_end(vllm_engine: RunningEngine) -> None:
     # A task that no other test asks: nothing of it is there before.
-    prompt = encode_prompt(load_tokenizer(vllm_engine.model_path), ladder_tasks("train")[7], PREFILL)
+    prompt = encode_prompt(load_tokenizer(vllm_engine.model_path), ladder_tasks("train")[7], ASKED)
     request = replace(ask(vllm_engine, "cached", 8, length=8), prompt_ids=prompt)
     completions = write(vllm_engine, request)
     cached = sorted(completion.num_cached_tokens or 0 for completion in completions)
@@ -287,7 +289,7 @@ def test_an_update_that_is_not_newer_is_refused_by_name(vllm_engine: RunningEngi
 
 def test_vllm_ends_hopeless_completions_and_goes_on(vllm_engine: RunningEngine) -> None:
     tokenizer = load_tokenizer(vllm_engine.model_path)
-    prompt_ids = encode_prompt(tokenizer, ladder_tasks("train")[0], PREFILL)
+    prompt_ids = encode_prompt(tokenizer, ladder_tasks("train")[0], ASKED)
     # So hot that most of it is no Python.
     hot = asking.ask(
         "hot", 12, prompt_ids=prompt_ids, temperature=1.6, max_completion_length=100, stop=("\n```",)

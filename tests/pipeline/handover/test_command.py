@@ -19,6 +19,7 @@ from configs.load import render
 from configs.schema import Config
 from pipeline.errors import StageError
 from pipeline.handover import command
+from pipeline.handover.card import _chat_terms
 from pipeline.handover.command import export, find_model_folder, finish_run, main
 from pipeline.host.versions import source_commit
 from pipeline.models.loading import load_model, load_tokenizer
@@ -179,6 +180,14 @@ def test_the_hub_takes_a_measurement_on_a_file_of_tasks(run: Path, tmp_path: Pat
     # What huggingface.co asks of it.
     assert re.fullmatch(r"(?:[\w-]+/)?[\w.-]+", result.dataset_type, re.ASCII)
     assert result.dataset_name == "held out.jsonl"
+
+
+def test_a_card_says_how_a_chat_was_asked() -> None:
+    assert _chat_terms(Config()) == ""
+    asked = {"system_prompt": "Be terse.", "chat_template_kwargs": {"enable_thinking": False}}
+    assert _chat_terms(Config.model_validate({"generation": asked})) == (
+        "with the system prompt 'Be terse.' with its variables {\"enable_thinking\": false} "
+    )
 
 
 def test_a_card_says_nothing_of_where_its_machine_keeps_things(run: Path, tmp_path: Path) -> None:

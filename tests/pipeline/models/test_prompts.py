@@ -81,14 +81,53 @@ def test_words_that_show_a_head_are_no_function_head(prompt: str, is_head: bool)
 @pytest.mark.parametrize("template", [None, _TEMPLATE])
 def test_the_prompt_ends_in_the_prefill_and_has_one_bos(template: str | None, prefill: str) -> None:
     tokenizer = _tokenizer(template)
-    task = load_humaneval()[0]
-    token_ids = encode_prompt(tokenizer, task, prefill)
+    task, generation = load_humaneval()[0], GenerationConfig(assistant_prefill=prefill)
+    token_ids = encode_prompt(tokenizer, task, generation)
     assert token_ids.count(0) == 1
     assert token_ids[0] == 0
     text = tokenizer.decode(list(token_ids))
     assert isinstance(text, str)
-    assert text.removeprefix("<s>") == render_prompt(tokenizer, task, prefill).removeprefix("<s>")
+    assert text.removeprefix("<s>") == render_prompt(tokenizer, task, generation).removeprefix("<s>")
     assert text.endswith(f"<|im_start|>assistant\n{prefill}" if template else f"\n\n{prefill}")
+
+
+@pytest.mark.parametrize("system", [None, "", "Be terse."])
+def test_a_system_prompt_stands_before_the_prompt(system: str | None) -> None:
+    task, generation = ladder_tasks("train")[0], GenerationConfig(system_prompt=system)
+    user = prompt_messages(task)[0]["content"]
+    written = "" if system is None else f"<|im_start|>system\n{system}<|im_end|>\n"
+    assert render_prompt(_tokenizer(_TEMPLATE), task, generation) == (
+        f"<s>{written}<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n```python\n"
+    )
+    plain = f"{user}\n\n```python\n"
+    assert render_prompt(_tokenizer(None), task, generation) == (f"Be terse.\n\n{plain}" if system else plain)
+
+
+def test_a_template_that_leaves_the_system_prompt_out_is_refused() -> None:
+    tokenizer = _tokenizer(
+        "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}"
+    )
+    task = ladder_tasks("train")[0]
+    assert render_prompt(tokenizer, task, GenerationConfig())
+    with pytest.raises(ValueError, match=r"generation\.system_prompt: the chat template of .* leaves it out"):
+        render_prompt(tokenizer, task, GenerationConfig(system_prompt="Be terse."))
+
+
+def test_the_template_gets_its_variables_and_one_that_it_does_not_read_is_refused() -> None:
+    tokenizer = _tokenizer(_TEMPLATE + "{% if enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}")
+    task = ladder_tasks("train")[0]
+
+    def prompt(**variables: object) -> str:
+        return render_prompt(tokenizer, task, GenerationConfig(chat_template_kwargs=variables))
+
+    assert prompt(enable_thinking=True) == prompt()
+    assert prompt().endswith("<|im_start|>assistant\n```python\n")
+    assert prompt(enable_thinking=False).endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n```python\n")
+    with pytest.raises(ValueError, match=r"chat_template_kwargs\.thinking: the chat template of .* no such"):
+        prompt(thinking=False)
+    tokenizer.chat_template = None
+    with pytest.raises(ValueError, match=r"chat_template_kwargs\.enable_thinking: .* no such variable"):
+        prompt(enable_thinking=False)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +174,7 @@ def test_a_tokenizer_that_is_none_and_a_template_that_is_no_program_are_named(tm
     tokenizer = load_tokenizer(folder)
     tokenizer.chat_template = "{{ broken"
     with pytest.raises(ValueError, match=r"model\.name: the chat template of .* cannot be used \(Template"):
-        render_prompt(tokenizer, ladder_tasks("train")[0], "")
+        render_prompt(tokenizer, ladder_tasks("train")[0], GenerationConfig())
     (folder / "tokenizer.json").write_text('{"model": {}}', encoding="utf-8")
     with pytest.raises(ValueError, match=r"model\.name: the tokenizer in .*model' cannot be loaded"):
         load_tokenizer(folder)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerBase
 
-from configs.schema import Config, ModelConfig
+from configs.schema import Config, GenerationConfig, ModelConfig
 from curriculum.ladder.index import ladder_tasks
 from curriculum.task import Task
 from pipeline.generation.generator import GeneratorError
@@ -38,6 +38,7 @@ from tests.pipeline.rollouts.groups import completion
 from tests.pipeline.tiny_model import make_byte_tokenizer
 
 PREFILL = "```python\n"
+ASKED = GenerationConfig(assistant_prefill=PREFILL)
 TASK = ladder_tasks("train")[0]
 DEFAULT = ModelConfig().name
 
@@ -55,8 +56,10 @@ def tokenizer(request: pytest.FixtureRequest) -> PreTrainedTokenizerBase:
     return tokenizer_of(request.param)
 
 
-def turn_tokens(tokenizer: PreTrainedTokenizerBase, max_length: int = 256) -> TurnTokens:
-    return TurnTokens(tokenizer, PREFILL, max_length, TASK)
+def turn_tokens(
+    tokenizer: PreTrainedTokenizerBase, max_length: int = 256, generation: GenerationConfig = ASKED
+) -> TurnTokens:
+    return TurnTokens(tokenizer, generation, max_length, TASK)
 
 
 def ids_of(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
@@ -74,7 +77,7 @@ def test_two_turns_are_the_conversation_that_the_template_writes(
     answer, said = "def f(n):\n    return n\n```", "Your program gives a wrong result in a test."
     end = (tokenizer.eos_token_id,) if is_ended else ()
     answer_ids = ids_of(tokenizer, answer) + end
-    prompt_ids = encode_prompt(tokenizer, TASK, PREFILL)
+    prompt_ids = encode_prompt(tokenizer, TASK, ASKED)
     ids = prompt_ids + answer_ids + turn_tokens(tokenizer).encode(TASK, answer_ids, said)[1]
     messages = [
         *prompt_messages(TASK),
@@ -124,6 +127,30 @@ def test_a_template_that_cannot_go_on_is_refused_by_name(template: str) -> None:
     tokenizer.chat_template = template
     with pytest.raises(ValueError, match=r"model.name: the chat template .* cannot go on after an answer"):
         turn_tokens(tokenizer)
+
+
+_THINKS = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% if enable_thinking is defined %}<think>\n"
+    "{{ '\n</think>\n\n' if not enable_thinking }}{% endif %}{% endif %}"
+)
+
+
+def test_reasoning_that_the_template_begins_and_ends_may_be_left_out_of_what_lies_behind() -> None:
+    tokenizer = make_byte_tokenizer()
+    tokenizer.chat_template = _THINKS
+    asked = GenerationConfig(chat_template_kwargs={"enable_thinking": False}, system_prompt="Be terse.")
+    ids = turn_tokens(tokenizer, 400, asked).encode(TASK, (5,), "Wrong.")[1]
+    told = f"Wrong.\nCorrect it. {what_to_write(TASK)}"
+    assert text_of(tokenizer, ids) == f"</><user>{told}</><assistant><think>\n\n</think>\n\n{PREFILL}"
+
+
+def test_a_template_that_begins_reasoning_and_leaves_it_out_later_cannot_go_on() -> None:
+    tokenizer = make_byte_tokenizer()
+    tokenizer.chat_template = _THINKS
+    asked = GenerationConfig(chat_template_kwargs={"enable_thinking": True})
+    with pytest.raises(ValueError, match="cannot go on after an answer"):
+        turn_tokens(tokenizer, 400, asked)
 
 
 @pytest.mark.parametrize("said", ["", "Wrong.", " \n Wrong.\n\n"])
@@ -188,7 +215,7 @@ def conversation(
 
     request = GenerationRequest(
         request_id="q",
-        prompt_ids=encode_prompt(tokenizer_of(name), TASK, PREFILL),
+        prompt_ids=encode_prompt(tokenizer_of(name), TASK, ASKED),
         num_generations=4,
         sampling=SamplingSettings(temperature=0.7, stop=("\n```",)),
         seed=7,

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from configs.schema import Config, GrpoConfig
+from configs.schema import Config, GenerationConfig, GrpoConfig
 from curriculum.task import Task
 from pipeline.messages import (
     Completion,
@@ -45,7 +45,10 @@ def terms() -> TurnTerms:
         return f"It was {result.outcome}."
 
     return TurnTerms(
-        tokens=TurnTokens(tokenizer, "", 400, TASKS[0]), feedback=feedback, kind="verdict", max_turns=3
+        tokens=TurnTokens(tokenizer, GenerationConfig(assistant_prefill=""), 400, TASKS[0]),
+        feedback=feedback,
+        kind="verdict",
+        max_turns=3,
     )
 
 
